@@ -1,0 +1,60 @@
+# `make` alone lists what there is. Every target sets up .venv by itself; all it needs is Python 3.11 or newer.
+#
+#   make test PYTHON=python3.12      build .venv with another Python (only when .venv is made)
+#   make test ARGS="-k laplace -x"   further arguments for the command behind test, demo or bench
+#   make test WORKERS=8              more test processes
+
+PYTHON  ?= python3
+WORKERS ?= 2
+ARGS    ?=
+
+BIN     := .venv/bin
+# One extra of pyproject.toml is installed once per change of these two files.
+PINS    := pyproject.toml constraints.txt
+# Parallelism comes from test processes; the threads of BLAS, OpenMP and torch inside them would only fight.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_MAXIMUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test lint bench docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+
+demo: .venv/.stamp-demo ## a first private model, its plan and its certificate
+	@$(BIN)/privopt demo $(ARGS)
+
+test: .venv/.stamp-test ## run all tests
+	@$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+# The type checker follows imports of optional packages, so it needs what the tests need.
+lint: .venv/.stamp-lint .venv/.stamp-test ## check style, types and the direction of imports
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/pyright
+	@$(BIN)/lint-imports --no-logo
+
+bench: .venv/.stamp-bench ## compare with peers and with the theory's limits
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+docs: .venv/.stamp-docs ## build the documentation into docs/_build
+	@rm -rf docs/generated
+	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
+	@echo "Open docs/_build/index.html"
+
+clean: ## remove build results and caches, keep .venv
+	@rm -rf build dist docs/_build docs/generated .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name .venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.stamp-%: $(PINS) | $(BIN)/pip
+	@echo "Installing privopt[$*] into .venv (once; a minute or two)"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[$*]'
+	@touch $@
+
+$(BIN)/pip:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "privopt needs Python 3.11 or newer, but '$(PYTHON)' was not found: install one, or name it with 'make PYTHON=/path/to/python'." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "privopt needs Python 3.11 or newer, but '$(PYTHON)' is $$($(PYTHON) -V 2>&1): name a newer one with 'make PYTHON=/path/to/python'." >&2; exit 1; }
+	@$(PYTHON) -m venv .venv

@@ -1,0 +1,26 @@
+"""Differentially private optimization: describe the problem, give a budget, get the best
+algorithm, the answer, and a certificate that is right."""
+
+from importlib.metadata import version
+
+from privopt import geometry, losses
+from privopt.estimators import LogisticRegression
+from privopt.planner import plan, solve
+from privopt.privacy import Budget, Certificate, PrivacyWarning, Refused
+from privopt.problem import Problem
+
+__version__ = version("privopt")
+
+__all__ = [
+    "Budget",
+    "Certificate",
+    "LogisticRegression",
+    "PrivacyWarning",
+    "Problem",
+    "Refused",
+    "__version__",
+    "geometry",
+    "losses",
+    "plan",
+    "solve",
+]

@@ -1,0 +1,5 @@
+"""Estimators with the interface of scikit-learn."""
+
+from privopt.estimators.logistic_regression import LogisticRegression
+
+__all__ = ["LogisticRegression"]

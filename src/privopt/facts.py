@@ -1,0 +1,96 @@
+"""Facts: every public constant a solver or a bound may use, each with its norm."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from privopt.geometry.norms import Norm, dual, ratio
+from privopt.privacy.budget import Neighbouring
+from privopt.problem import Problem
+
+
+EXPECTED_MARGIN = 15.0
+"""Size of |<x, theta>| to expect of a good solution when the domain does not say."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Public constants of a problem with n records and p parameters (intercept included).
+
+    Constants of a record's loss are on the scale of the sum over records. ``n`` is the declared
+    number of records, never the realised one where that is private. ``repeats`` is how many models
+    are fitted to the same records, one release after the other.
+    """
+
+    problem: Problem
+    n: int
+    p: int
+    neighbouring: Neighbouring
+    repeats: int = 1
+
+    def __post_init__(self) -> None:
+        if self.n < 1:
+            raise ValueError(f"n must be a positive number of records, got {self.n}.")
+        if self.p < 1:
+            raise ValueError("there must be at least one feature or an intercept.")
+        if self.repeats < 1:
+            raise ValueError(f"repeats must be at least 1, got {self.repeats}.")
+        self.problem.domain.check_dimension(self.p)
+
+    # ------------------------------------------------------------ the loss
+    @property
+    def convex(self) -> bool:
+        return self.problem.loss.convex
+
+    @property
+    def smooth(self) -> bool:
+        return self.problem.loss.smooth
+
+    @property
+    def one_signed(self) -> bool:
+        return self.problem.loss.one_signed
+
+    @property
+    def loss_name(self) -> str:
+        return type(self.problem.loss).__name__
+
+    def row_bound(self, norm: Norm) -> float:
+        """Largest dual norm of a row, so that |<x, u>| <= row_bound(norm) ||u||_norm."""
+        return self.problem.size * ratio(dual(norm), "l2", self.p)
+
+    def lipschitz(self, norm: Norm = "l2") -> float:
+        """Lipschitz constant of one record's loss."""
+        return self.problem.loss.lipschitz_in(norm, self.row_bound(norm))
+
+    def smoothness(self, norm: Norm = "l2") -> float:
+        """Smoothness of one record's loss."""
+        return self.problem.loss.smoothness_in(norm, self.row_bound(norm))
+
+    @property
+    def strong_convexity(self) -> float:
+        """Strong convexity in l2 of the whole sum that holds for every data set."""
+        return self.n * self.problem.l2
+
+    # ------------------------------------------------------------ the domain
+    @property
+    def bounded(self) -> bool:
+        return self.problem.domain.bounded
+
+    def radius(self, norm: Norm = "l2") -> float:
+        """Largest distance from the domain's centre; the expected solution size if unbounded."""
+        if self.bounded:
+            return self.problem.domain.radius(norm, self.p)
+        expected = self.problem.theta_norm
+        return (EXPECTED_MARGIN / self.problem.size if expected is None else expected) * ratio(
+            norm, "l2", self.p
+        )
+
+    def diameter(self, norm: Norm = "l2") -> float:
+        return self.problem.domain.diameter(norm, self.p) if self.bounded else math.inf
+
+    # ------------------------------------------------------------ the relation
+    @property
+    def relation_factor(self) -> int:
+        """How many records' worth one change moves a sum: 2 under replace_one, else 1."""
+        return 2 if self.neighbouring == "replace_one" else 1

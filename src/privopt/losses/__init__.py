@@ -1,0 +1,20 @@
+"""Losses of generalised linear models, as scalar functions of the margin."""
+
+from privopt.losses.absolute import Absolute
+from privopt.losses.hinge import Hinge, SmoothedHinge
+from privopt.losses.huber import Huber
+from privopt.losses.logistic import Logistic
+from privopt.losses.loss import Loss
+from privopt.losses.quantile import Quantile
+from privopt.losses.squared import Squared
+
+__all__ = [
+    "Absolute",
+    "Hinge",
+    "Huber",
+    "Logistic",
+    "Loss",
+    "Quantile",
+    "SmoothedHinge",
+    "Squared",
+]

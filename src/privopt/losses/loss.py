@@ -1,0 +1,97 @@
+"""The loss of one record as a function of its margin."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from privopt.geometry.norms import Norm, check_norm
+
+# A NumPy array or a torch tensor; slopes are computed where the margins live.
+Array = Any
+
+
+@dataclass(frozen=True)
+class Loss(ABC):
+    """A scalar function f(z, y); the loss of record (x, y) is l(theta) = f(<x, theta>, y).
+
+    Attributes
+    ----------
+    convex : bool
+        Whether f is convex in z for every y.
+    one_signed : bool
+        Whether for every fixed y the slope never changes its sign.
+    classification : bool
+        Whether labels are -1 and +1; otherwise they are real numbers.
+    """
+
+    convex: ClassVar[bool] = True
+    one_signed: ClassVar[bool] = False
+    classification: ClassVar[bool] = False
+
+    @abstractmethod
+    def value(self, z: Array, y: Array) -> Array:
+        """Return f(z, y)."""
+
+    @abstractmethod
+    def slope(self, z: Array, y: Array) -> Array:
+        """Return df/dz, a subgradient at a kink."""
+
+    @abstractmethod
+    def curvature(self, z: Array, y: Array) -> Array:
+        """Return d2f/dz2, one of the two one-sided limits at a jump; 0 at a kink."""
+
+    @property
+    @abstractmethod
+    def lipschitz(self) -> float:
+        """sup |df/dz|, maybe infinite."""
+
+    @property
+    @abstractmethod
+    def smoothness(self) -> float:
+        """The Lipschitz constant of df/dz; infinite if the slope jumps."""
+
+    @property
+    def smooth(self) -> bool:
+        """Whether the slope is Lipschitz."""
+        return math.isfinite(self.smoothness)
+
+    @property
+    def strong_convexity(self) -> float:
+        """inf d2f/dz2."""
+        return 0.0
+
+    def lipschitz_in(self, norm: Norm, data_bound: float) -> float:
+        """Return the Lipschitz constant of l with respect to `norm` on theta.
+
+        The dual norm of every row is at most `data_bound`: |<x, u>| <= data_bound ||u||.
+        """
+        check_norm(norm)
+        _check_bound("data_bound", data_bound)
+        return self.lipschitz * data_bound if data_bound > 0.0 else 0.0
+
+    def smoothness_in(self, norm: Norm, data_bound: float) -> float:
+        """Return the smoothness of l in `norm`; rows are bounded as in `lipschitz_in`."""
+        check_norm(norm)
+        _check_bound("data_bound", data_bound)
+        return self.smoothness * data_bound * data_bound if data_bound > 0.0 else 0.0
+
+    def range_on(self, margin_bound: float, label_bound: float) -> float:
+        """Return sup over |y| <= label_bound of (max - min of f(., y) over |z| <= margin_bound).
+
+        The labels of classification are -1 and +1, whatever `label_bound` says.
+        """
+        _check_bound("margin_bound", margin_bound)
+        _check_bound("label_bound", label_bound)
+        return self._range(float(margin_bound), float(label_bound)) if margin_bound > 0.0 else 0.0
+
+    @abstractmethod
+    def _range(self, margin: float, label: float) -> float:
+        """Return `range_on` for a positive margin bound; either bound may be infinite."""
+
+
+def _check_bound(name: str, bound: float) -> None:
+    if not bound >= 0.0:
+        raise ValueError(f"{name} must be a number that is at least 0; got {bound}.")

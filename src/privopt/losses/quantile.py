@@ -1,0 +1,54 @@
+"""The quantile (pinball) loss."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from array_api_compat import array_namespace
+
+from privopt.losses.loss import Array, Loss
+
+
+@dataclass(frozen=True)
+class Quantile(Loss):
+    """f(z, y) = (1 - q) max(z - y, 0) + q max(y - z, 0); a constant fit gives the q-quantile.
+
+    Parameters
+    ----------
+    q : float
+        The level, strictly between 0 and 1.
+    """
+
+    q: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "q", float(self.q))
+        if not 0.0 < self.q < 1.0:
+            raise ValueError(f"Quantile needs a level q strictly between 0 and 1; got {self.q}.")
+
+    def value(self, z: Array, y: Array) -> Array:
+        residual = z - y
+        return array_namespace(residual).maximum((1.0 - self.q) * residual, -self.q * residual)
+
+    def slope(self, z: Array, y: Array) -> Array:
+        """Return 1 - q above the label, -q below it, and 0 at the kink."""
+        residual = z - y
+        xp = array_namespace(residual)
+        above = xp.astype(residual > 0.0, residual.dtype)
+        below = xp.astype(residual < 0.0, residual.dtype)
+        return (1.0 - self.q) * above - self.q * below
+
+    def curvature(self, z: Array, y: Array) -> Array:
+        return array_namespace(z).zeros_like(z)
+
+    @property
+    def lipschitz(self) -> float:
+        return max(self.q, 1.0 - self.q)
+
+    @property
+    def smoothness(self) -> float:
+        return math.inf
+
+    def _range(self, margin: float, label: float) -> float:
+        return self.lipschitz * (margin + min(margin, label))

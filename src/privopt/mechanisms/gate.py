@@ -1,0 +1,126 @@
+"""The gate: the one door through which anything computed from data leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from privopt.mechanisms.mechanism import Mechanism
+from privopt.noise import Source
+from privopt.oracle.reach import Reach
+from privopt.oracle.sealed import KEY, Sealed
+from privopt.privacy.budget import Refused
+from privopt.privacy.events import Event, Log
+
+
+class Hook(Protocol):
+    """Sees each release, and may answer it: the door through which a run is recorded, replayed
+    and audited. A hook sees data; it belongs into tests."""
+
+    def __call__(
+        self,
+        mechanism: Mechanism,
+        payload: Any,
+        reach: Reach,
+        event: Event,
+        run: Callable[[], Any],
+    ) -> Any: ...
+
+
+class Gate:
+    """Releases sealed values and writes the log.
+
+    Order inside ``release``: event, check against what was declared, log, open, random bits,
+    public result. A crash after the log entry burns budget, never privacy.
+
+    Parameters
+    ----------
+    source : Source
+        Where the noise comes from.
+    declared : Log, optional
+        What a dry run on no data released. A release that was not declared is refused before the
+        value is opened.
+    guard : callable, optional
+        Called with each event before it is logged; raises to refuse (a budget filter, a ledger).
+    hook : Hook, optional
+        Records or replays releases.
+    """
+
+    __slots__ = ("_declared", "_guard", "_hook", "_log", "_source")
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        declared: Log | None = None,
+        guard: Callable[[Event], None] | None = None,
+        hook: Hook | None = None,
+    ) -> None:
+        self._source, self._declared, self._guard, self._hook = source, declared, guard, hook
+        self._log = Log()
+
+    @property
+    def log(self) -> Log:
+        return self._log
+
+    def release(self, mechanism: Mechanism, sealed: Sealed) -> Any:
+        """Run a mechanism on a sealed value; the only way to an ordinary array."""
+        reach = sealed.reach
+        if mechanism.accepts != reach.norm:
+            raise Refused(
+                f"{type(mechanism).__name__} takes a value bounded in {mechanism.accepts}, "
+                f"this one is bounded in {reach.norm}."
+            )
+        event = Event(
+            type(mechanism).__name__,
+            mechanism.kinds(reach),
+            reach.cells,
+            reach.view,
+            reach.sampling,
+            reach.lane,
+        )
+        if self._declared is not None:
+            self._check_declared(event)
+        if self._guard is not None:
+            self._guard(event)
+        self._log.append(event)
+        payload = sealed.open(KEY)
+        if self._hook is not None:
+            return self._hook(
+                mechanism,
+                payload,
+                reach,
+                event,
+                lambda: mechanism.run(payload, reach, self._source),
+            )
+        failure: str | None = None
+        try:
+            return mechanism.run(payload, reach, self._source)
+        except Refused as refusal:
+            failure = str(refusal)
+        except Exception:
+            failure = f"{type(mechanism).__name__} failed; details are withheld, budget is spent."
+        # Raised here and not in the except block: a chained traceback would hold on to the data.
+        raise Refused(failure)
+
+    def _check_declared(self, event: Event) -> None:
+        declared, index = self._declared, len(self._log)
+        assert declared is not None
+        if index >= len(declared) or not same_event(event, declared[index]):
+            raise Refused(
+                f"release {index + 1} differs from what the dry run declared: it is refused before "
+                "any data is opened."
+            )
+
+
+def same_event(one: Event, other: Event) -> bool:
+    """Whether two events are alike; of a running sum, only the position counts."""
+    return (
+        one.mechanism == other.mechanism
+        and one.kinds == other.kinds
+        and one.cells == other.cells
+        and one.view == other.view
+        and one.sampling == other.sampling
+        and (one.lane is None) == (other.lane is None)
+        and (one.lane is None or other.lane is None or one.lane.step == other.lane.step)
+    )

@@ -1,0 +1,115 @@
+"""Objective perturbation: add a random linear term to the loss, minimise, release the minimiser.
+
+References
+----------
+Chaudhuri, Monteleoni and Sarwate (2011), JMLR 12; Kifer, Smith and Thakurta (2012), COLT;
+Iyengar et al. (2019), IEEE S&P (approximate minima).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from privopt.mechanisms.minimise import minimise
+from privopt.noise import Source, gaussian, norm_gamma
+from privopt.oracle.objective import Objective
+from privopt.oracle.reach import FunctionFacts, Reach, ReachNorm
+from privopt.privacy.budget import Refused
+from privopt.privacy.kinds import Gaussian, Kind, ObjectiveGaussian, Pure
+
+Noise = Literal["pure", "gaussian"]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectivePerturbation:
+    """Release argmin of sum of losses + regularisation/2 ||theta - centre||^2 + <b, theta>.
+
+    Parameters
+    ----------
+    noise : {"pure", "gaussian"}
+        b has density proportional to exp(-||b|| / (multiplier * radius)), or is
+        N(0, (multiplier * L)^2 I) with L the Lipschitz constant of one record.
+    multiplier : float
+        Noise in those units.
+    regularisation : float
+        Strong convexity lambda of the regulariser, on the sum scale, data-free. It acts on every
+        coordinate, the intercept too.
+    tolerance : float
+        Certified gradient norm of the computed minimiser, in units of L, rounding included.
+    output_multiplier : float
+        Noise on the released minimiser in units of 2 tolerance L / regularisation, which bounds how
+        far two computed minimisers can differ from the exact ones: it pays for the tolerance.
+
+    Formal guarantee
+    ----------------
+    Needs, for every record: convex, L-Lipschitz, smooth (with Lipschitz gradient), Hessian of rank
+    r; with c = r log(1 + smoothness/lambda):
+
+    * pure: (c + 1/multiplier)-DP, because | ||b + v|| - ||b|| | <= radius for every ||v|| <= radius
+      and the log-determinants differ by at most c;
+    * gaussian: the profile of ``privacy.kinds.ObjectiveGaussian`` with mu = 1/multiplier, which
+      needs the gradients of one record to stay in a fixed subspace (a line, for a GLM);
+    * and in both cases the output noise composed on top.
+    """
+
+    noise: Noise
+    multiplier: float
+    regularisation: float
+    tolerance: float
+    output_multiplier: float
+    centre: tuple[float, ...] | None = None
+    accepts: ReachNorm = "function"
+
+    def __post_init__(self) -> None:
+        if self.noise not in ("pure", "gaussian"):
+            raise ValueError(f'noise must be "pure" or "gaussian", got {self.noise!r}.')
+        for name in ("multiplier", "regularisation", "tolerance", "output_multiplier"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name} must be positive and finite, got {value!r}.")
+
+    def kinds(self, reach: Reach) -> tuple[Kind, ...]:
+        facts = self._facts(reach)
+        c = facts.rank * math.log1p(facts.smoothness / self.regularisation)
+        output = 1 / self.output_multiplier
+        if self.noise == "pure":
+            return (Pure(c + 1 / self.multiplier), Pure(output))
+        return (
+            ObjectiveGaussian(1 / self.multiplier, c, facts.one_signed, facts.subspace),
+            Gaussian(output, output),
+        )
+
+    def run(self, payload: Objective, reach: Reach, source: Source) -> np.ndarray:
+        facts = self._facts(reach)
+        p = facts.dimension
+        if self.noise == "pure":
+            b = norm_gamma(source, self.multiplier * reach.radius, p)
+        else:
+            b = gaussian(source, self.multiplier * facts.lipschitz, p)
+        gradient_norm = self.tolerance * facts.lipschitz
+        theta = minimise(
+            payload,
+            regularisation=self.regularisation,
+            centre=np.zeros(p) if self.centre is None else np.array(self.centre),
+            linear=b,
+            # Half of the tolerance is left to the rounding error of the computed gradient.
+            gradient_norm=gradient_norm / 2,
+        )
+        scale = self.output_multiplier * 2 * gradient_norm / self.regularisation
+        if self.noise == "pure":
+            return theta + norm_gamma(source, scale, p)
+        return theta + gaussian(source, scale, p)
+
+    def _facts(self, reach: Reach) -> FunctionFacts:
+        facts = reach.facts
+        if facts is None or not facts.convex:
+            raise Refused("objective perturbation needs a convex loss.")
+        if not math.isfinite(facts.smoothness):
+            raise Refused("objective perturbation needs a smooth loss.")
+        if not math.isfinite(facts.lipschitz):
+            raise Refused("objective perturbation needs a Lipschitz loss: clip its residual.")
+        return facts

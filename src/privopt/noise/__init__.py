@@ -1,0 +1,19 @@
+"""Random numbers: secure by default, reproducible on request, and from nowhere else."""
+
+from privopt.noise.gaussian import gaussian
+from privopt.noise.gumbel import gumbel
+from privopt.noise.laplace import laplace
+from privopt.noise.norm_gamma import norm_gamma
+from privopt.noise.source import SecureSource, SeededSource, SilentSource, Source, source_for
+
+__all__ = [
+    "SecureSource",
+    "SeededSource",
+    "SilentSource",
+    "Source",
+    "gaussian",
+    "gumbel",
+    "laplace",
+    "norm_gamma",
+    "source_for",
+]

@@ -1,0 +1,301 @@
+"""Dense rows through the array API: NumPy arrays and torch tensors give the same sums.
+
+NumPy arrays are read once per sum, in blocks that stay in cache, by one thread per core: margins,
+weights and the weighted sum of a block are computed before the next block is touched. Only
+vectors with one entry per record are ever allocated.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device, is_numpy_array
+
+from privopt.oracle.labels import labels_like
+from privopt.oracle.rows import RowBounds, Weigh
+
+BLOCK_BYTES = 3 << 19  # a block of rows this size stays in a core's cache between its two uses
+PARALLEL_BYTES = 1 << 22
+
+
+class DenseRows:
+    """Effective rows over a dense array. See ``rows`` for what they mean."""
+
+    __slots__ = (
+        "_X",
+        "_active",
+        "_dtype",
+        "_scale",
+        "_sizes",
+        "_xp",
+        "_y",
+        "bounds",
+        "count",
+        "dimension",
+    )
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        scale: Any,
+        active: Any,
+        sizes: Any,
+        bounds: RowBounds,
+        dtype: Any = None,
+    ) -> None:
+        self._xp = array_namespace(X)
+        self._dtype = X.dtype if dtype is None else dtype
+        self._X, self._y, self._scale, self._active, self._sizes = X, y, scale, active, sizes
+        self.bounds = bounds
+        self.count = int(X.shape[0])
+        self.dimension = int(X.shape[1]) + (bounds.intercept != 0)
+
+    @classmethod
+    def build(
+        cls, X: Any, y: Any, bounds: RowBounds, classification: bool = True
+    ) -> DenseRows:
+        """Clip rows to the public bound; rows that hold NaN or infinity become empty records."""
+        xp = array_namespace(X)
+        if not xp.isdtype(X.dtype, "real floating"):
+            X = xp.astype(X, xp.float64)
+        y = labels_like(y, X, X.dtype, classification)
+        norms = _row_norms(xp, X)
+        wild = ~xp.isfinite(norms)
+        active = None
+        broken = ~xp.isfinite(y)
+        if bool(xp.any(wild)) or bool(xp.any(broken)):
+            X, y, norms, active = _tame(xp, X, y, norms, wild, broken)
+        scale = None
+        if bool(xp.any(norms > bounds.data_norm)):
+            scale = bounds.data_norm / xp.clip(norms, min=bounds.data_norm)
+            norms = norms * scale
+        sizes = norms
+        if bounds.intercept:
+            sizes = xp.sqrt(norms**2 + bounds.intercept**2)
+        if active is not None:
+            sizes = sizes * active
+        return cls(X, y, scale, active, sizes, bounds)
+
+    # ------------------------------------------------------------ sums
+    def weighted_sum(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
+        def block(X: Any, rows: slice, slope: Any, offset: float) -> tuple[Any, float]:
+            weights = self._weigh(X, rows, slope, offset, weigh)
+            return self._scaled(weights, rows) @ X, self._mass(weights, rows)
+
+        return self._join(self._over_blocks(theta, block))
+
+    def total(self, theta: np.ndarray, weigh: Weigh) -> float:
+        def block(X: Any, rows: slice, slope: Any, offset: float) -> float:
+            return self._mass(self._weigh(X, rows, slope, offset, weigh), rows)
+
+        return float(math.fsum(self._over_blocks(theta, block)))
+
+    def weighted_gram(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
+        def block(X: Any, rows: slice, slope: Any, offset: float) -> Any:
+            return self._gram(X, self._weigh(X, rows, slope, offset, weigh), rows)
+
+        return sum(self._over_blocks(theta, block), np.zeros((self.dimension, self.dimension)))
+
+    def weights(self, theta: np.ndarray, weigh: Weigh) -> Any:
+        def block(X: Any, rows: slice, slope: Any, offset: float) -> Any:
+            return self._weigh(X, rows, slope, offset, weigh)
+
+        parts = self._over_blocks(theta, block)
+        return self._xp.concat(parts) if parts else self._y
+
+    def weighted_product(self, weights: Any, vector: np.ndarray) -> np.ndarray:
+        def block(X: Any, rows: slice, slope: Any, offset: float) -> tuple[Any, float]:
+            pull = weights[rows] * self._margins(X, rows, slope, offset)
+            return self._scaled(pull, rows) @ X, self._mass(pull, rows)
+
+        return self._join(self._over_blocks(vector, block))
+
+    # ------------------------------------------------------------ parts of the data
+    def precise(self) -> DenseRows:
+        """The same rows, with every block converted to double precision as it is read."""
+        double = self._xp.float64
+        if self._dtype == double:
+            return self
+
+        def wide(values: Any) -> Any:
+            return None if values is None else self._xp.astype(values, double)
+
+        return DenseRows(
+            self._X,
+            wide(self._y),
+            wide(self._scale),
+            wide(self._active),
+            wide(self._sizes),
+            self.bounds,
+            double,
+        )
+
+    def labelled(self, y: Any, classification: bool) -> DenseRows:
+        """The same rows with other finite labels; an empty record stays empty."""
+        y = labels_like(y, self._X, self._dtype, classification)
+        return DenseRows(
+            self._X, y, self._scale, self._active, self._sizes, self.bounds, self._dtype
+        )
+
+    def take(self, indices: np.ndarray) -> DenseRows:
+        where = self._xp.asarray(indices, device=device(self._X))
+
+        def pick(values: Any) -> Any:
+            return None if values is None else values[where]
+
+        return DenseRows(
+            self._X[where],
+            self._y[where],
+            pick(self._scale),
+            pick(self._active),
+            self._sizes[where],
+            self.bounds,
+            self._dtype,
+        )
+
+    def part(self, start: int, stop: int) -> DenseRows:
+        def cut(values: Any) -> Any:
+            return None if values is None else values[start:stop]
+
+        return DenseRows(
+            self._X[start:stop],
+            self._y[start:stop],
+            cut(self._scale),
+            cut(self._active),
+            self._sizes[start:stop],
+            self.bounds,
+            self._dtype,
+        )
+
+    # ------------------------------------------------------------ one block
+    def _split(self, theta: np.ndarray) -> tuple[Any, float]:
+        """Coefficients in the array's own type, and the margin that the intercept adds."""
+        features = int(self._X.shape[1])
+        theta = np.asarray(theta, dtype=float)
+        offset = float(theta[features] * self.bounds.intercept) if self.bounds.intercept else 0.0
+        slope = self._xp.asarray(theta[:features], dtype=self._dtype, device=device(self._X))
+        return slope, offset
+
+    def _margins(self, X: Any, rows: slice, slope: Any, offset: float) -> Any:
+        z = X @ slope
+        if self._scale is not None:
+            z = z * self._scale[rows]
+        if offset:
+            z = z + offset
+        return z if self._active is None else z * self._active[rows]
+
+    def _weigh(self, X: Any, rows: slice, slope: Any, offset: float, weigh: Weigh) -> Any:
+        return weigh(self._margins(X, rows, slope, offset), self._y[rows], self._sizes[rows])
+
+    def _scaled(self, weights: Any, rows: slice) -> Any:
+        return weights if self._scale is None else weights * self._scale[rows]
+
+    def _mass(self, weights: Any, rows: slice) -> float:
+        if self._active is not None:
+            weights = weights * self._active[rows]
+        return float(self._xp.sum(weights, dtype=self._xp.float64))
+
+    def _gram(self, X: Any, weights: Any, rows: slice) -> np.ndarray:
+        features = int(X.shape[1])
+        squared = self._scaled(self._scaled(weights, rows), rows)
+        root = self._xp.sqrt(self._xp.abs(squared))
+        half = X * root[:, None]
+        signed = half if bool(self._xp.all(squared >= 0)) else half * self._xp.sign(squared)[:, None]
+        gram = np.zeros((self.dimension, self.dimension))
+        gram[:features, :features] = _to_numpy(signed.T @ half)
+        if self.bounds.intercept:
+            cross = _to_numpy(self._scaled(weights, rows) @ X) * self.bounds.intercept
+            gram[features, :features] = gram[:features, features] = cross
+            gram[features, features] = self._mass(weights, rows) * self.bounds.intercept**2
+        return gram
+
+    def _join(self, parts: list[tuple[Any, float]]) -> np.ndarray:
+        total = np.zeros(self.dimension)
+        features = int(self._X.shape[1])
+        for vector, mass in parts:
+            total[:features] += _to_numpy(vector)
+            if self.bounds.intercept:
+                total[features] += self.bounds.intercept * mass
+        return total
+
+    def _over_blocks(self, theta: np.ndarray, block: Callable[..., Any]) -> list[Any]:
+        """Apply ``block`` to blocks of rows, in parallel for large NumPy arrays."""
+        slope, offset = self._split(theta)
+        if self.count == 0:
+            return []
+
+        def apply(rows: slice) -> Any:
+            return block(self._xp.astype(self._X[rows], self._dtype, copy=False), rows, slope, offset)
+
+        if not is_numpy_array(self._X):
+            return [apply(slice(None))]
+        width = max(1, int(self._X.shape[1])) * np.dtype(self._dtype).itemsize
+        height = min(max(BLOCK_BYTES // width, 64), 1 << 15)
+        blocks = [slice(i, min(i + height, self.count)) for i in range(0, self.count, height)]
+
+        def run(share: list[slice]) -> list[Any]:
+            return [apply(rows) for rows in share]
+
+        workers = _workers()
+        if workers == 1 or self._X.nbytes < PARALLEL_BYTES:
+            return run(blocks)
+        cut = math.ceil(len(blocks) / workers)
+        shares = [blocks[i : i + cut] for i in range(0, len(blocks), cut)]
+        with _blas().limit(limits=1):
+            results = list(_pool(os.getpid(), workers).map(run, shares))
+        return [result for share in results for result in share]
+
+
+def _row_norms(xp: Any, X: Any) -> Any:
+    if is_numpy_array(X):
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.sqrt(np.einsum("ij,ij->i", X, X))
+    return xp.sqrt(xp.sum(X * X, axis=1))
+
+
+def _tame(xp: Any, X: Any, y: Any, norms: Any, wild: Any, broken: Any) -> tuple[Any, Any, Any, Any]:
+    """Copy the data, empty the rows that are not numbers, rescale those whose square overflows."""
+    X, y = xp.asarray(X, copy=True), xp.asarray(y, copy=True)
+    missing = ~xp.all(xp.isfinite(X), axis=1) | broken
+    X[missing, :] = 0.0
+    y[missing] = 1.0
+    huge = wild & ~missing
+    if bool(xp.any(huge)):
+        X[huge, :] = X[huge, :] / xp.max(xp.abs(X[huge, :]), axis=1, keepdims=True)
+        # A direction survives an overflow; its length is beyond any bound, so it is clipped anyway.
+        X[huge, :] = X[huge, :] * 2.0**60
+    norms = _row_norms(xp, X)
+    active = xp.astype(~missing, X.dtype)
+    return X, y, norms, active
+
+
+def _to_numpy(values: Any) -> np.ndarray:
+    if is_numpy_array(values):
+        return values.astype(np.float64, copy=False)
+    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=float)
+
+
+def _workers() -> int:
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, min(int(limit) if limit.isdigit() else 64, cores or 1))
+
+
+@lru_cache(maxsize=1)
+def _pool(process: int, workers: int) -> ThreadPoolExecutor:
+    # Keyed by process: threads do not survive a fork.
+    return ThreadPoolExecutor(workers, thread_name_prefix="privopt")
+
+
+@lru_cache(maxsize=1)
+def _blas() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()

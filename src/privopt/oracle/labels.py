@@ -1,0 +1,22 @@
+"""Labels in the rows' own type and place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device, is_numpy_array
+
+
+def labels_like(y: Any, X: Any, dtype: Any, classification: bool) -> Any:
+    """Labels beside X; a classifier's become -1 or +1 (the loss's constants hold for no other),
+    and NaN stays NaN, which empties its record."""
+    if is_numpy_array(X):
+        xp, y = np, np.asarray(y, dtype=dtype)
+    else:
+        xp = array_namespace(X)
+        y = xp.asarray(y, dtype=dtype, device=device(X))
+    if not classification:
+        return y
+    signs = xp.where(y > 0, xp.ones_like(y), -xp.ones_like(y))
+    return xp.where(xp.isfinite(y), signs, y)

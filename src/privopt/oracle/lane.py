@@ -1,0 +1,49 @@
+"""Lanes: sealed running sums with public decay, for recursive gradient estimators."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from privopt.oracle.reach import Reach
+from privopt.oracle.sealed import KEY, Sealed
+from privopt.privacy.budget import Refused
+from privopt.privacy.events import LanePath, LanePosition
+
+
+class Lane:
+    """total <- decay * total + weight * new, in constant memory.
+
+    Each step brings in one cell of the public partition; a released total is charged to every cell
+    that entered it, with the decay it has suffered since. Releases are stated for a radius of one,
+    the spend puts each cell's own radius in.
+    """
+
+    __slots__ = ("_path", "_reach", "_total")
+
+    def __init__(self) -> None:
+        self._path = LanePath()
+        self._total: Any = None
+        self._reach: Reach | None = None
+
+    def step(self, decay: float, sealed: Sealed, weight: float = 1.0) -> Sealed:
+        reach = sealed.reach
+        if not reach.sampling.full or reach.lane is not None or len(reach.cells) != 1:
+            raise Refused("a lane takes unsampled values of a single cell.")
+        if not 0 < decay <= 1 or not 0 < weight < math.inf:
+            raise ValueError("a lane needs a decay in (0, 1] and a positive weight.")
+        if self._reach is not None and self._reach.norm != reach.norm:
+            raise Refused("all values of a lane must be bounded in the same norm.")
+        if reach.norm not in ("l1", "l2", "linf"):
+            raise Refused(f"a lane cannot carry values bounded in {reach.norm}.")
+        path, new = self._path, weight * sealed.open(KEY)
+        self._total = new if self._total is None else decay * self._total + new
+        path.log_decay.append(path.log_decay[-1] + math.log(decay) if path.log_decay else 0.0)
+        path.cells.append(reach.cells[0])
+        path.radii.append(weight * float(reach.radius))
+        self._reach = reach
+        position = LanePosition(path, len(path.cells) - 1)
+        return Sealed(
+            KEY, self._total, replace(reach, radius=1.0, single=1.0, cells=(), lane=position)
+        )

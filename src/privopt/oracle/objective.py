@@ -1,0 +1,52 @@
+"""The whole empirical loss as a function of theta, for mechanisms that need it (never a solver)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from privopt.losses import Loss
+from privopt.oracle.reach import FunctionFacts
+from privopt.oracle.rows import RowBounds, Rows
+
+
+def function_facts(loss: Loss, bounds: RowBounds, dimension: int) -> FunctionFacts:
+    """Constants of one record's loss that clipped rows and the loss itself enforce."""
+    return FunctionFacts(
+        lipschitz=loss.lipschitz_in("l2", bounds.size),
+        smoothness=loss.smoothness_in("l2", bounds.size),
+        rank=1,
+        subspace=1,
+        convex=loss.convex,
+        one_signed=loss.one_signed,
+        dimension=dimension,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """Sum of the records' losses with its derivatives. A sealed payload."""
+
+    rows: Rows
+    loss: Loss
+
+    @property
+    def dimension(self) -> int:
+        return self.rows.dimension
+
+    def value(self, theta: np.ndarray) -> float:
+        return self.rows.total(theta, lambda z, y, size: self.loss.value(z, y))
+
+    def gradient(self, theta: np.ndarray) -> np.ndarray:
+        return self.rows.weighted_sum(theta, lambda z, y, size: self.loss.slope(z, y))
+
+    def hessian(self, theta: np.ndarray) -> np.ndarray:
+        return self.rows.weighted_gram(theta, lambda z, y, size: self.loss.curvature(z, y))
+
+    def curvatures(self, theta: np.ndarray) -> Any:
+        return self.rows.weights(theta, lambda z, y, size: self.loss.curvature(z, y))
+
+    def hessian_product(self, curvatures: Any, vector: np.ndarray) -> np.ndarray:
+        return self.rows.weighted_product(curvatures, vector)

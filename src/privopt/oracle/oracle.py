@@ -1,0 +1,180 @@
+"""The oracle: the only holder of data. A solver asks views and gets sealed values."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from privopt.losses import Loss
+from privopt.noise import Source
+from privopt.oracle.dense import DenseRows
+from privopt.oracle.objective import Objective, function_facts
+from privopt.oracle.queries import Query
+from privopt.oracle.reach import FunctionFacts, Reach
+from privopt.oracle.rows import EmptyRows, RowBounds, Rows
+from privopt.oracle.sampling import GeometricSkips, Sampler
+from privopt.oracle.sealed import KEY, Sealed
+from privopt.privacy.budget import NEIGHBOURING, Neighbouring, Refused
+from privopt.privacy.events import FULL, ROOT, Cell, Sampling
+
+
+class View:
+    """A set of records that questions can be asked of: no length, no rows, only sealed answers."""
+
+    __slots__ = ("_cells", "_neighbouring", "_number", "_rows", "_sampling")
+
+    def __init__(
+        self,
+        rows: Rows,
+        cells: tuple[Cell, ...],
+        sampling: Sampling,
+        number: int,
+        neighbouring: Neighbouring,
+    ) -> None:
+        self._rows, self._cells, self._sampling = rows, cells, sampling
+        self._number, self._neighbouring = number, neighbouring
+
+    def ask(self, query: Query, at: np.ndarray | None = None) -> Sealed:
+        """Ask for a sum over the view's records. Errors carry no text of the data."""
+        at = np.zeros(self._rows.dimension) if at is None else np.asarray(at, dtype=float)
+        if at.shape != (self._rows.dimension,):
+            raise ValueError(f"a question is asked at a vector of length {self._rows.dimension}.")
+        payload = None
+        try:
+            payload = query.total(self._rows, at)
+        except Exception:
+            payload = None  # outside this block, so that no traceback holds on to the rows
+        if payload is None:
+            raise Refused(f"{type(query).__name__} could not be computed; details are withheld.")
+        movement = query.diameter() if self._neighbouring == "replace_one" else query.radius()
+        return Sealed(KEY, payload, self._reach(query.norm, movement, query.radius(), None))
+
+    def function(self, loss: Loss) -> Sealed:
+        """The total loss as a sealed function, for mechanisms that perturb the objective."""
+        facts = function_facts(loss, self._rows.bounds, self._rows.dimension)
+        twice = 2 if self._neighbouring == "replace_one" else 1
+        reach = self._reach("function", twice * facts.lipschitz, facts.lipschitz, facts)
+        return Sealed(KEY, Objective(self._rows.precise(), loss), reach)
+
+    def _reach(self, norm: Any, radius: Any, single: Any, facts: FunctionFacts | None) -> Reach:
+        return Reach(
+            norm, radius, single, self._cells, self._number, self._sampling, None, facts
+        )
+
+    def __repr__(self) -> str:
+        return f"View(number={self._number}, cells={self._cells}, rate={self._sampling.rate:g})"
+
+
+class Oracle:
+    """Private records under a neighbouring relation.
+
+    ``dimension`` and ``bounds`` are public. The number of records is not part of the interface:
+    a solver that needs it takes the declared one from its plan.
+    """
+
+    __slots__ = ("_cell", "_numbers", "_rows", "_sampler", "bounds", "dimension", "neighbouring")
+
+    def __init__(
+        self,
+        rows: Rows,
+        neighbouring: Neighbouring,
+        sampler: Sampler,
+        *,
+        cell: Cell = ROOT,
+        numbers: itertools.count[int] | None = None,
+    ) -> None:
+        if neighbouring not in NEIGHBOURING:
+            raise ValueError(f"neighbouring must be one of {', '.join(NEIGHBOURING)}.")
+        self._rows, self._sampler, self._cell = rows, sampler, cell
+        self._numbers = itertools.count(1) if numbers is None else numbers
+        self.neighbouring: Neighbouring = neighbouring
+        self.dimension = rows.dimension
+        self.bounds = rows.bounds
+
+    @classmethod
+    def over(
+        cls,
+        X: Any,
+        y: Any,
+        *,
+        neighbouring: Neighbouring,
+        bounds: RowBounds,
+        source: Source,
+        classification: bool = True,
+        sampler: Sampler | None = None,
+    ) -> Oracle:
+        """Hold a NumPy array, a torch tensor or a SciPy sparse matrix, without copying it."""
+        rows = make_rows(X, y, bounds, classification)
+        return cls(rows, neighbouring, sampler or GeometricSkips(source))
+
+    @classmethod
+    def empty(
+        cls, dimension: int, *, neighbouring: Neighbouring, bounds: RowBounds, source: Source
+    ) -> Oracle:
+        """An oracle over no records, for declaring what a run will release."""
+        return cls(EmptyRows(dimension, bounds), neighbouring, GeometricSkips(source))
+
+    def labelled(self, y: Any, *, classification: bool = True) -> Oracle:
+        """The same records with other labels, sharing the rows."""
+        return Oracle(
+            self._rows.labelled(y, classification),
+            self.neighbouring,
+            self._sampler,
+            cell=self._cell,
+            numbers=self._numbers,
+        )
+
+    def everything(self) -> View:
+        return self._view(self._rows, FULL)
+
+    def poisson(self, rate: float) -> View:
+        """A fresh batch that holds each record independently with probability ``rate``."""
+        number = next(self._numbers)
+        chosen = self._sampler.choose(self._rows.count, rate, number)
+        rows = self._rows if rate >= 1 else self._rows.take(chosen)
+        return View(rows, (self._cell,), Sampling(rate), number, self.neighbouring)
+
+    def blocks(self, k: int) -> list[Oracle]:
+        """Cut the records, in their given order, into k disjoint parts: parallel composition.
+
+        Under add_remove every later record would change its place, so positions mean nothing there.
+        """
+        if self.neighbouring == "add_remove":
+            raise Refused(
+                "blocks by position shift when a record is added or removed: "
+                'use neighbouring="zero_out" or "replace_one".'
+            )
+        if k < 1:
+            raise ValueError(f"the number of blocks must be positive, got {k}.")
+        edges = [self._rows.count * i // k for i in range(k + 1)]
+        return [
+            Oracle(
+                self._rows.part(start, stop),
+                self.neighbouring,
+                self._sampler,
+                cell=(*self._cell, index),
+                numbers=self._numbers,
+            )
+            for index, (start, stop) in enumerate(itertools.pairwise(edges))
+        ]
+
+    def _view(self, rows: Rows, sampling: Sampling) -> View:
+        return View(rows, (self._cell,), sampling, next(self._numbers), self.neighbouring)
+
+    def __repr__(self) -> str:
+        return f"Oracle(dimension={self.dimension}, neighbouring={self.neighbouring!r})"
+
+    def __reduce__(self) -> Any:
+        raise Refused("an oracle holds private data and is not pickled: pickle the data yourself.")
+
+
+def make_rows(X: Any, y: Any, bounds: RowBounds, classification: bool) -> Rows:
+    """Private rows over whatever array the caller has."""
+    if sp.issparse(X):
+        from privopt.oracle.sparse import SparseRows
+
+        return SparseRows.build(X, y, bounds, classification)
+    return DenseRows.build(X, y, bounds, classification)

@@ -1,0 +1,47 @@
+"""Reach: who can move a sealed value, how far, in which norm, through which view. All public."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from privopt.privacy.events import FULL, ROOT, Cell, LanePosition, Sampling
+
+ReachNorm = Literal["l1", "l2", "linf", "coordinates", "function"]
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionFacts:
+    """What privacy may use about a record's loss as a function of theta.
+
+    ``lipschitz`` and ``smoothness`` are enforced (rows are clipped), not assumed.
+    ``rank``: rank of one record's Hessian; ``subspace``: dimension of the fixed subspace that holds
+    its gradients; ``one_signed``: its scalar slope never changes sign.
+    """
+
+    lipschitz: float
+    smoothness: float
+    rank: int
+    subspace: int
+    convex: bool
+    one_signed: bool
+    dimension: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far one record can move a sealed value.
+
+    ``radius`` is the movement under the oracle's neighbouring relation; ``single`` the size of one
+    record's own contribution (equal, except under replace_one). For ``coordinates`` both are
+    vectors, one entry per coordinate.
+    """
+
+    norm: ReachNorm
+    radius: Any
+    single: Any
+    cells: tuple[Cell, ...] = (ROOT,)
+    view: int = 0
+    sampling: Sampling = FULL
+    lane: LanePosition | None = None
+    facts: FunctionFacts | None = None

@@ -1,0 +1,109 @@
+"""Rows: private records behind a few sums. Everything else in the oracle is written on top.
+
+The effective row of record i is x~_i = a_i (s_i x_i, c): s_i <= 1 clips the features to the public
+norm bound, c is the constant of the intercept column, and a_i is 0 for an empty record, which then
+contributes nothing to any sum. Effective rows are never materialised.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+Weigh = Callable[[Any, Any, Any], Any]
+"""From margins, labels and row sizes (l2 norms of effective rows) to one weight per record."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowBounds:
+    """Public facts about effective rows, enforced when the rows are made."""
+
+    data_norm: float
+    intercept: float = 0.0
+
+    @property
+    def size(self) -> float:
+        """Largest l2 norm of an effective row."""
+        return math.hypot(self.data_norm, self.intercept)
+
+
+class Rows(Protocol):
+    """Private records. ``dimension`` (intercept included) and ``bounds`` are public."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def dimension(self) -> int: ...
+    @property
+    def bounds(self) -> RowBounds: ...
+
+    def weighted_sum(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
+        """Sum over records of weigh(<x~, theta>, y, ||x~||) x~."""
+        ...
+
+    def total(self, theta: np.ndarray, weigh: Weigh) -> float:
+        """Sum over records of weigh(<x~, theta>, y, ||x~||); empty records count nothing."""
+        ...
+
+    def weighted_gram(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
+        """Sum over records of weigh(...) x~ x~^T."""
+        ...
+
+    def weights(self, theta: np.ndarray, weigh: Weigh) -> Any:
+        """The weights themselves, for repeated ``weighted_product`` calls."""
+        ...
+
+    def weighted_product(self, weights: Any, vector: np.ndarray) -> np.ndarray:
+        """Sum over records of weight_i <x~_i, vector> x~_i."""
+        ...
+
+    def precise(self) -> Rows:
+        """The same rows with sums carried in double precision."""
+        ...
+
+    def labelled(self, y: Any, classification: bool) -> Rows:
+        """The same rows with other labels."""
+        ...
+
+    def take(self, indices: np.ndarray) -> Rows: ...
+    def part(self, start: int, stop: int) -> Rows: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyRows:
+    """No records at all: for the dry run that declares what a run will release."""
+
+    dimension: int
+    bounds: RowBounds
+    count: int = 0
+
+    def weighted_sum(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
+        return np.zeros(self.dimension)
+
+    def total(self, theta: np.ndarray, weigh: Weigh) -> float:
+        return 0.0
+
+    def weighted_gram(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
+        return np.zeros((self.dimension, self.dimension))
+
+    def weights(self, theta: np.ndarray, weigh: Weigh) -> Any:
+        return np.zeros(0)
+
+    def weighted_product(self, weights: Any, vector: np.ndarray) -> np.ndarray:
+        return np.zeros(self.dimension)
+
+    def precise(self) -> EmptyRows:
+        return self
+
+    def labelled(self, y: Any, classification: bool) -> EmptyRows:
+        return self
+
+    def take(self, indices: np.ndarray) -> EmptyRows:
+        return self
+
+    def part(self, start: int, stop: int) -> EmptyRows:
+        return self

@@ -1,0 +1,68 @@
+"""Which records a view holds. Choices are secret: amplification by sampling assumes it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from privopt.noise import Source
+
+
+class Sampler(Protocol):
+    """Chooses each record independently with the given probability."""
+
+    def choose(self, count: int, rate: float, view: int) -> np.ndarray: ...
+
+
+class GeometricSkips:
+    """Poisson sampling in time proportional to the batch: jump from one chosen record to the next.
+
+    The gap between chosen records is geometric, so the inclusions are independent with the exact
+    rate, and no batch size is ever fixed or redrawn.
+    """
+
+    __slots__ = ("_source",)
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def choose(self, count: int, rate: float, view: int) -> np.ndarray:
+        if rate >= 1:
+            return np.arange(count)
+        chosen: list[np.ndarray] = []
+        last = -1
+        while last < count:
+            left = (count - last) * rate
+            gaps = self._source.coins.geometric(rate, size=int(left + 4 * math.sqrt(left) + 8))
+            # Gaps beyond the end of the data all mean the same; capping them avoids overflow.
+            places = last + np.cumsum(np.minimum(gaps, count + 1))
+            chosen.append(places)
+            last = int(places[-1])
+        places = np.concatenate(chosen)
+        return places[places < count]
+
+
+class KeyedCoins:
+    """Coins that belong to a record's identity and a view's number, for coupling two runs.
+
+    A neighbouring data set then samples every common record exactly as the original did.
+    """
+
+    __slots__ = ("_ids", "_key")
+
+    def __init__(self, ids: Sequence[int], key: int = 0) -> None:
+        self._ids, self._key = list(ids), key
+
+    def choose(self, count: int, rate: float, view: int) -> np.ndarray:
+        if len(self._ids) != count:
+            raise ValueError("keyed coins need one identity per record.")
+        coins = np.array([self._coin(identity, view) for identity in self._ids])
+        return np.flatnonzero(coins < rate)
+
+    def _coin(self, identity: int, view: int) -> float:
+        text = f"{self._key}/{identity}/{view}".encode()
+        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") / 2**64

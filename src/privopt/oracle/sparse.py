@@ -1,0 +1,129 @@
+"""Sparse rows: a SciPy CSR matrix that is never densified and whose rows are never rewritten."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from privopt.oracle.labels import labels_like
+from privopt.oracle.rows import RowBounds, Weigh
+
+
+class SparseRows:
+    """Effective rows over a CSR matrix. See ``rows`` for what they mean."""
+
+    __slots__ = ("_X", "_active", "_scale", "_sizes", "_y", "bounds", "count", "dimension")
+
+    def __init__(
+        self, X: Any, y: np.ndarray, scale: Any, active: Any, sizes: np.ndarray, bounds: RowBounds
+    ) -> None:
+        self._X, self._y, self._scale, self._active, self._sizes = X, y, scale, active, sizes
+        self.bounds = bounds
+        self.count = X.shape[0]
+        self.dimension = X.shape[1] + (bounds.intercept != 0)
+
+    @classmethod
+    def build(
+        cls, X: Any, y: Any, bounds: RowBounds, classification: bool = True
+    ) -> SparseRows:
+        """Clip rows to the public bound; rows that hold NaN or infinity become empty records."""
+        X = sp.csr_array(X)
+        y = labels_like(y, X.data, np.float64, classification)
+        largest = abs(X).max(axis=1).toarray().ravel() if X.shape[0] and X.shape[1] else 0.0
+        largest = np.broadcast_to(largest, X.shape[0])
+        missing = ~np.isfinite(np.add.reduceat(np.append(X.data * 0.0, 0.0), X.indptr[:-1]))
+        missing &= np.diff(X.indptr) > 0
+        missing |= ~np.isfinite(y)
+        active = None
+        if missing.any() or (largest > 1e100).any():
+            X, y = X.copy(), np.where(missing, 1.0, y)
+            owner = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+            X.data[missing[owner]] = 0.0
+            huge = (largest > 1e100) & ~missing
+            X.data = np.where(huge[owner], X.data / np.where(huge, largest, 1.0)[owner], X.data)
+            X.data = np.where(huge[owner], X.data * 2.0**60, X.data)
+            active = (~missing).astype(float)
+        norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
+        scale = None
+        if (norms > bounds.data_norm).any():
+            scale = bounds.data_norm / np.maximum(norms, bounds.data_norm)
+            norms = norms * scale
+        sizes = np.hypot(norms, bounds.intercept)
+        if active is not None:
+            sizes = sizes * active
+        return cls(X, y, scale, active, sizes, bounds)
+
+    def weighted_sum(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
+        return self._pull(self.weights(theta, weigh))
+
+    def total(self, theta: np.ndarray, weigh: Weigh) -> float:
+        return float(np.sum(self._alive(self.weights(theta, weigh))))
+
+    def weighted_gram(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
+        weights = self._alive(self.weights(theta, weigh))
+        features = self._X.shape[1]
+        squared = self._scaled(self._scaled(weights))
+        gram = np.zeros((self.dimension, self.dimension))
+        gram[:features, :features] = (self._X.T @ self._X.multiply(squared[:, None])).toarray()
+        if self.bounds.intercept:
+            cross = (self._scaled(weights) @ self._X) * self.bounds.intercept
+            gram[features, :features] = gram[:features, features] = cross
+            gram[features, features] = np.sum(weights) * self.bounds.intercept**2
+        return gram
+
+    def weights(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
+        return weigh(self._margins(theta), self._y, self._sizes)
+
+    def weighted_product(self, weights: np.ndarray, vector: np.ndarray) -> np.ndarray:
+        return self._pull(weights * self._margins(vector))
+
+    def precise(self) -> SparseRows:
+        return self  # margins and sums of a sparse matrix are carried in double precision already
+
+    def labelled(self, y: Any, classification: bool) -> SparseRows:
+        """The same rows with other finite labels; an empty record stays empty."""
+        y = labels_like(y, self._X.data, np.float64, classification)
+        return SparseRows(self._X, y, self._scale, self._active, self._sizes, self.bounds)
+
+    def take(self, indices: np.ndarray) -> SparseRows:
+        return self._select(indices)
+
+    def part(self, start: int, stop: int) -> SparseRows:
+        return self._select(slice(start, stop))
+
+    def _select(self, where: Any) -> SparseRows:
+        def pick(values: Any) -> Any:
+            return None if values is None else values[where]
+
+        return SparseRows(
+            self._X[where],
+            self._y[where],
+            pick(self._scale),
+            pick(self._active),
+            self._sizes[where],
+            self.bounds,
+        )
+
+    def _margins(self, theta: np.ndarray) -> np.ndarray:
+        features = self._X.shape[1]
+        z = self._scaled(self._X @ np.asarray(theta[:features], dtype=float))
+        if self.bounds.intercept:
+            z = z + theta[features] * self.bounds.intercept
+        return self._alive(z)
+
+    def _pull(self, weights: np.ndarray) -> np.ndarray:
+        total = np.zeros(self.dimension)
+        features = self._X.shape[1]
+        weights = self._alive(weights)
+        total[:features] = self._scaled(weights) @ self._X
+        if self.bounds.intercept:
+            total[features] = np.sum(weights) * self.bounds.intercept
+        return total
+
+    def _scaled(self, weights: np.ndarray) -> np.ndarray:
+        return weights if self._scale is None else weights * self._scale
+
+    def _alive(self, weights: np.ndarray) -> np.ndarray:
+        return weights if self._active is None else weights * self._active

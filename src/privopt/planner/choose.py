@@ -1,0 +1,84 @@
+"""Choose an algorithm: rank every solver by its proved bound, and say why the others refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from privopt.facts import Facts
+from privopt.privacy import Budget, Refused
+from privopt.problem import Problem
+from privopt.solvers import Plan, catalogue, solver_named
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Plans from best to worst, and one sentence for each solver that does not apply."""
+
+    facts: Facts
+    budget: Budget
+    plans: tuple[Plan, ...]
+    refused: dict[str, str]
+
+    @property
+    def best(self) -> Plan:
+        """The plan with the smallest bound; refuses if there is none."""
+        if not self.plans:
+            raise Refused("no solver applies: " + " ".join(self.refused.values()))
+        return self.plans[0]
+
+    def __str__(self) -> str:
+        from privopt.planner.explain import as_text
+
+        return as_text(self)
+
+
+def rank(facts: Facts, budget: Budget) -> Ranking:
+    """Try every solver of the catalogue on public facts."""
+    plans: list[Plan] = []
+    refused: dict[str, str] = {}
+    for name, solver in catalogue().items():
+        sentence = solver.refuse(facts, budget)
+        if sentence is None:
+            plans.append(Plan(solver, facts, budget, solver.settings(facts, budget)))
+        else:
+            refused[name] = sentence
+    plans.sort(key=lambda plan: (plan.solver.reference, plan.settings.bound, plan.settings.passes))
+    return Ranking(facts, budget, tuple(plans), refused)
+
+
+def plan(
+    problem: Problem,
+    *,
+    n: int,
+    p: int,
+    budget: Budget,
+    repeats: int = 1,
+) -> Ranking:
+    """Rank all solvers for n records with p features, without looking at any data.
+
+    Parameters
+    ----------
+    problem : Problem
+    n : int
+        Number of records: public, or declared by the caller.
+    p : int
+        Number of features, a constant column not counted.
+    budget : Budget
+    repeats : int, default=1
+        Number of models fitted to the same records (one per class, one against the rest).
+    """
+    return rank(Facts(problem, n, problem.dimension(p), budget.neighbouring, repeats), budget)
+
+
+def choose(facts: Facts, budget: Budget, solver: str = "auto", **choices: Any) -> Plan:
+    """The best plan, or the plan of a named solver with some settings chosen by hand."""
+    if solver == "auto":
+        if choices:
+            raise ValueError('settings can be chosen only for a named solver, not for "auto".')
+        return rank(facts, budget).best
+    named = solver_named(solver)
+    sentence = named.refuse(facts, budget)
+    if sentence is not None:
+        raise Refused(sentence)
+    return Plan(named, facts, budget, named.settings(facts, budget, **choices))

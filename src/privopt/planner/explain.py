@@ -1,0 +1,60 @@
+"""Explain a ranking: a table a person can read, and what another budget would buy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from privopt.planner.choose import Ranking, rank
+
+COLUMNS = ("solver", "predicted excess risk", "noise", "passes over data", "how it works")
+
+
+def rows(ranking: Ranking) -> list[tuple[str, str, str, str, str]]:
+    """One row of text for each plan, best first."""
+    found = []
+    for plan in ranking.plans:
+        public = plan.settings.public()
+        found.append(
+            (
+                plan.name,
+                f"<= {plan.settings.bound:.3g}",
+                f"{public.get('noise', '')} x {public.get('noise_multiplier', float('nan')):.3g}",
+                f"{plan.settings.passes:.0f}",
+                plan.solver.summary + (" (reference)" if plan.solver.reference else ""),
+            )
+        )
+    return found
+
+
+def notes(ranking: Ranking) -> list[str]:
+    """Sentences about refusals, and about what a positive delta would buy."""
+    sentences = list(ranking.refused.values())
+    if ranking.budget.pure and ranking.plans:
+        delta = min(1e-6, 0.01 / ranking.facts.n)
+        relaxed = rank(ranking.facts, replace(ranking.budget, delta=delta))
+        gain = ranking.best.settings.bound / relaxed.best.settings.bound
+        if gain > 1.05:
+            sentences.append(
+                f"With delta={delta:.1g} instead of 0 the bound would be {gain:.1f} times smaller "
+                f"({relaxed.best.name})."
+            )
+        else:
+            sentences.append("A positive delta would not improve the bound here.")
+    return sentences
+
+
+def as_text(ranking: Ranking) -> str:
+    """The ranking as a plain table."""
+    facts, budget = ranking.facts, ranking.budget
+    head = (
+        f"{facts.loss_name}, n={facts.n}, p={facts.p}, epsilon={budget.epsilon:g}, "
+        f"delta={budget.delta:g}, {budget.neighbouring}"
+        + (f", {facts.repeats} models" if facts.repeats > 1 else "")
+    )
+    table = [COLUMNS, *rows(ranking)]
+    widths = [max(len(row[i]) for row in table) for i in range(len(COLUMNS))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in table
+    ]
+    return "\n".join([head, "", *lines, "", *notes(ranking)]).rstrip()

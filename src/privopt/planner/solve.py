@@ -1,0 +1,95 @@
+"""Solve: from a problem, data and a budget to an answer with its certificate."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from privopt.facts import Facts
+from privopt.noise import source_for
+from privopt.oracle import Oracle
+from privopt.planner.choose import choose
+from privopt.privacy import Budget, PrivacyWarning
+from privopt.problem import Problem
+from privopt.solvers import Result, Tick, execute, row_bounds
+from privopt.solvers.solver import no_tick
+
+
+def public_count(realised: int, budget: Budget, n_public: int | None) -> int:
+    """The number of records that parameters may depend on."""
+    if budget.neighbouring == "add_remove":
+        if n_public is None:
+            raise ValueError(
+                "under add_remove the number of rows is private: give n_public, a public estimate "
+                'of it, or use neighbouring="zero_out".'
+            )
+        n = n_public
+    else:
+        n = realised if n_public is None else n_public
+    if n < 1:
+        raise ValueError(f"n_public must be a positive number of records, got {n}.")
+    if budget.delta > 1 / n:
+        warnings.warn(
+            f"delta={budget.delta:g} is larger than 1/n={1 / n:.2g}: such a guarantee allows "
+            "publishing whole records at random; take delta well below 1/n.",
+            PrivacyWarning,
+            stacklevel=3,
+        )
+    return n
+
+
+def solve(
+    problem: Problem,
+    X: Any,
+    y: Any,
+    *,
+    budget: Budget,
+    solver: str = "auto",
+    n_public: int | None = None,
+    random_state: int | None = None,
+    tick: Tick = no_tick,
+    **choices: Any,
+) -> Result:
+    """Solve a problem privately.
+
+    Parameters
+    ----------
+    problem : Problem
+    X : array of shape (n, p)
+        NumPy array, torch tensor or SciPy sparse matrix; private. Rows that hold NaN or infinity
+        count as empty records.
+    y : array of shape (n,)
+        Labels, -1 and +1 for classification losses; private.
+    budget : Budget
+    solver : str, default="auto"
+        A name from the catalogue, or "auto" for the smallest bound.
+    n_public : int, optional
+        Declared number of records; required under add_remove.
+    random_state : int, optional
+        Makes the noise reproducible, and the certificate say that the result is not private.
+    tick : callable, optional
+        Called with (steps done, steps in all).
+    **choices
+        Settings of the named solver, overriding its own.
+
+    Returns
+    -------
+    Result
+        ``theta``, ``certificate`` and ``plan``.
+    """
+    if getattr(X, "ndim", None) != 2 or X.shape[0] != len(y):
+        raise ValueError("X must be two-dimensional with one label in y for each row.")
+    source = source_for(random_state)
+    n = public_count(int(X.shape[0]), budget, n_public)
+    facts = Facts(problem, n, problem.dimension(int(X.shape[1])), budget.neighbouring)
+    chosen = choose(facts, budget, solver, **choices)
+    oracle = Oracle.over(
+        X,
+        y,
+        neighbouring=budget.neighbouring,
+        bounds=row_bounds(chosen),
+        source=source,
+        classification=problem.loss.classification,
+    )
+    thetas, certificate = execute(chosen, [oracle], source, tick=tick)
+    return Result(thetas[0], certificate, chosen)

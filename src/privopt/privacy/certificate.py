@@ -1,0 +1,185 @@
+"""The certificate: what was guaranteed, to whom, under which relation, by which events."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from importlib.metadata import version
+from typing import Any, cast
+
+from privopt.privacy.accountant import Accountant
+from privopt.privacy.budget import Budget, Neighbouring, Refused
+from privopt.privacy.events import Cell, Log
+from privopt.privacy.spend import Charge, Spend, Step, spend
+
+VERSION = 1
+
+
+@cache
+def certificate_schema() -> dict[str, Any]:
+    """The published JSON Schema of ``Certificate.to_json``."""
+    text = resources.files("privopt.privacy").joinpath("certificate.schema.json").read_text()
+    return json.loads(text)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A guarantee that can be recomputed from what it lists.
+
+    ``charges`` holds, for each cell of the public partition that no other cell dominates, the steps
+    one of its records pays for; the guarantee of every record follows from them.
+    ``private`` is false when the noise came from a seed: such a result may be reproduced, and
+    everyone who knows the seed can subtract the noise.
+    """
+
+    epsilon: float
+    delta: float
+    neighbouring: Neighbouring
+    unit: str
+    private: bool
+    solver: str
+    charges: tuple[tuple[Cell, Charge], ...]
+    releases: int
+    cells: int
+    assumptions: tuple[str, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+    library: str = ""
+
+    @classmethod
+    def from_log(
+        cls,
+        log: Log,
+        budget: Budget,
+        *,
+        solver: str,
+        private: bool,
+        planned: Spend | None = None,
+        assumptions: tuple[str, ...] = (),
+        settings: dict[str, Any] | None = None,
+    ) -> Certificate:
+        """Certify a finished run; refuses if it spent more than planned or than the budget."""
+        spent = spend(log)
+        if planned is not None and not spent.within(planned):
+            raise Refused(
+                f"{solver} released more than it had planned: no certificate is given, and the "
+                "result must not be published. Please report this as a privacy bug."
+            )
+        epsilon = Accountant(budget.neighbouring).epsilon(spent, budget.delta)
+        if epsilon > budget.epsilon * (1 + 1e-9):
+            raise Refused(
+                f"{solver} spent more than its budget: no certificate is given, and the result "
+                "must not be published. Please report this as a privacy bug."
+            )
+        return cls(
+            epsilon=epsilon,
+            delta=budget.delta,
+            neighbouring=budget.neighbouring,
+            unit=budget.unit,
+            private=private,
+            solver=solver,
+            charges=tuple(spent.frontier()),
+            releases=len(log),
+            cells=len(spent.leaves()),
+            assumptions=assumptions,
+            settings=dict(settings or {}),
+            library=f"privopt {version('privopt')}",
+        )
+
+    def epsilon_at(self, delta: float) -> float:
+        """Epsilon of the same run at another delta (infinite if it has no pure guarantee)."""
+        if not 0 <= delta < 1:
+            raise ValueError(f"delta must lie in [0, 1), got {delta!r}.")
+        accountant = Accountant(self.neighbouring)
+        return max((accountant.epsilon(charge, delta) for _, charge in self.charges), default=0.0)
+
+    def verify(self) -> bool:
+        """Recompute epsilon from the listed charges and compare it with the stated one."""
+        return self.epsilon_at(self.delta) <= self.epsilon * (1 + 1e-9)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "library": self.library,
+            "guarantee": {
+                "epsilon": self.epsilon,
+                "delta": self.delta,
+                "neighbouring": self.neighbouring,
+                "unit": self.unit,
+                "private": self.private,
+            },
+            "solver": self.solver,
+            "settings": self.settings,
+            "assumptions": list(self.assumptions),
+            "releases": self.releases,
+            "cells": self.cells,
+            "charges": [
+                {
+                    "cell": list(cell),
+                    "steps": [
+                        {"count": count, **step.to_dict()}
+                        for step, count in sorted(charge.items(), key=repr)
+                    ],
+                }
+                for cell, charge in self.charges
+            ],
+        }
+
+    def to_json(self, indent: int | None = 2) -> str:
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Certificate:
+        """Read a certificate back; refuses one whose epsilon its own events do not support."""
+        data = json.loads(text)
+        if data.get("version") != VERSION:
+            raise Refused(f"certificate version {data.get('version')!r} is not known here.")
+        charges: list[tuple[Cell, Charge]] = []
+        for entry in data["charges"]:
+            charge: Charge = Counter()
+            for step in entry["steps"]:
+                charge[Step.from_dict(step)] += int(step["count"])
+            charges.append((tuple(entry["cell"]), charge))
+        guarantee = data["guarantee"]
+        certificate = cls(
+            epsilon=guarantee["epsilon"],
+            delta=guarantee["delta"],
+            neighbouring=cast(Neighbouring, guarantee["neighbouring"]),
+            unit=guarantee["unit"],
+            private=guarantee["private"],
+            solver=data["solver"],
+            charges=tuple(charges),
+            releases=data["releases"],
+            cells=data["cells"],
+            assumptions=tuple(data["assumptions"]),
+            settings=data["settings"],
+            library=data["library"],
+        )
+        if not certificate.verify():
+            raise Refused(
+                "this certificate states an epsilon that its own events do not support: "
+                "it was altered or written by a faulty version."
+            )
+        return certificate
+
+    def __str__(self) -> str:
+        kind = "pure" if self.delta == 0 else f"delta={self.delta:g}"
+        lines = [
+            f"epsilon={round_up(self.epsilon)} ({kind}), {self.neighbouring}, "
+            f"per {self.unit}, by {self.solver} in {self.releases} release(s)"
+        ]
+        if not self.private:
+            lines.append("NOT PRIVATE: the noise came from a seed (random_state was given)")
+        lines += [f"assumes: {text}" for text in self.assumptions]
+        return "\n".join(lines)
+
+
+def round_up(epsilon: float, digits: int = 4) -> str:
+    """Print an epsilon so that the printed number is never below the true one."""
+    if not math.isfinite(epsilon) or epsilon == 0:
+        return f"{epsilon:g}"
+    scale = 10.0 ** (digits - 1 - math.floor(math.log10(epsilon)))
+    return f"{math.ceil(epsilon * scale * (1 - 1e-12)) / scale:g}"

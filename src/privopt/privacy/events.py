@@ -1,0 +1,90 @@
+"""Events: what was released, whom it can have touched, through which view. Public, append-only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from privopt.privacy.kinds import Kind
+
+Cell = tuple[int, ...]
+"""A path in the public partition of the records; an ancestor contains its descendants."""
+
+ROOT: Cell = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a view chose its records: ``rate`` 1 takes all, below 1 is Poisson sampling."""
+
+    rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= 1:
+            raise ValueError(f"a sampling rate lies in (0, 1], got {self.rate!r}.")
+
+    @property
+    def full(self) -> bool:
+        return self.rate == 1.0
+
+
+FULL = Sampling()
+
+
+@dataclass(slots=True)
+class LanePath:
+    """Public history of a running sum: when each cell entered, and how it has decayed since.
+
+    ``log_decay[t]`` is the logarithm of the product of decays up to step t; the cell that entered
+    at step s with radius r moves the sum of step t by r * exp(log_decay[t] - log_decay[s]).
+    """
+
+    log_decay: list[float] = field(default_factory=list)
+    cells: list[Cell] = field(default_factory=list)
+    radii: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class LanePosition:
+    """A released value of a running sum: which sum, after how many steps."""
+
+    path: LanePath
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One release through the gate.
+
+    ``kinds`` are the losses it is made of (several, if a mechanism adds noise more than once).
+    ``view`` numbers the view within its log: everything asked of one sampled batch is one
+    subsampled event.
+    """
+
+    mechanism: str
+    kinds: tuple[Kind, ...]
+    cells: tuple[Cell, ...] = (ROOT,)
+    view: int = 0
+    sampling: Sampling = FULL
+    lane: LanePosition | None = None
+
+
+class Log:
+    """Append-only list of events."""
+
+    __slots__ = ("_events",)
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+
+    def append(self, event: Event) -> None:
+        self._events.append(event)
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(tuple(self._events))
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def __getitem__(self, index: int) -> Event:
+        return self._events[index]

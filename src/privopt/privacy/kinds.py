@@ -1,0 +1,337 @@
+"""The kinds of privacy loss an event can carry. Append-only: a kind never changes its meaning.
+
+A kind is plain public data. It answers, for a neighbouring relation, what is known about its loss:
+its pure epsilon, its GDP parameter, its Renyi curve, a dominating privacy-loss distribution.
+``None`` (or infinity for the pure epsilon) means "not known", and the accountant takes another
+route or refuses by name.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.special import gammaincc, log_ndtr, ndtr
+
+from privopt.privacy.budget import Neighbouring, Refused
+from privopt.privacy.profiles import after_gaussian, folded_tail, replace_tail, truncated_tail
+
+KINDS: dict[str, type[Kind]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(ABC):
+    """One privacy loss, described sufficiently for accounting and nothing more."""
+
+    name: ClassVar[str]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        # Not super(): a slotted dataclass is built twice and the first copy's cell would be stale.
+        object.__init_subclass__()
+        KINDS[cls.name] = cls
+
+    def pure(self, neighbouring: Neighbouring) -> float:
+        """Epsilon of pure differential privacy."""
+        return math.inf
+
+    def gdp(self) -> float | None:
+        """Gaussian differential privacy parameter, if the loss is exactly Gaussian."""
+        return None
+
+    def renyi(self, alpha: float, neighbouring: Neighbouring) -> float | None:
+        """Renyi divergence bound at order alpha."""
+        return None
+
+    def distribution(self, step: float, neighbouring: Neighbouring) -> Any | None:
+        """Pessimistic privacy-loss distribution on a grid of the given step."""
+        return None
+
+    @abstractmethod
+    def strength(self) -> float:
+        """A number that grows with the loss, for ordering two events of one kind."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.name, **asdict(self)}
+
+
+def kind_from_dict(data: dict[str, Any]) -> Kind:
+    """Inverse of ``Kind.to_dict``; refuses an unknown kind by name."""
+    fields = dict(data)
+    name = fields.pop("kind", None)
+    if name not in KINDS:
+        raise Refused(f"unknown event kind {name!r}: this version of privopt cannot account it.")
+    return KINDS[name](**fields)
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name} must be positive and finite, got {value!r}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Gaussian(Kind):
+    """Gaussian noise on a value that one record moves by mu standard deviations.
+
+    ``single`` is how far one record's own contribution reaches, also in standard deviations. It
+    equals ``mu`` under zero_out and add_remove; under replace_one mu is the diameter (two records),
+    single the radius (one), and a sampled batch needs the radius.
+    """
+
+    name: ClassVar[str] = "gaussian"
+    mu: float
+    single: float
+
+    def __post_init__(self) -> None:
+        _check_positive("mu", self.mu)
+        _check_positive("single", self.single)
+
+    def gdp(self) -> float | None:
+        return self.mu
+
+    def renyi(self, alpha: float, neighbouring: Neighbouring) -> float | None:
+        return alpha * self.mu**2 / 2
+
+    def distribution(self, step: float, neighbouring: Neighbouring) -> Any | None:
+        return gaussian_distribution(self.mu, step)
+
+    def strength(self) -> float:
+        return self.mu
+
+
+@dataclass(frozen=True, slots=True)
+class Pure(Kind):
+    """Any epsilon-DP release: Laplace, norm-Gamma, pure objective perturbation."""
+
+    name: ClassVar[str] = "pure"
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        _check_positive("epsilon", self.epsilon)
+
+    def pure(self, neighbouring: Neighbouring) -> float:
+        return self.epsilon
+
+    def renyi(self, alpha: float, neighbouring: Neighbouring) -> float | None:
+        return _randomised_response_renyi(self.epsilon, alpha)
+
+    def distribution(self, step: float, neighbouring: Neighbouring) -> Any | None:
+        return pure_distribution(self.epsilon, step)
+
+    def strength(self) -> float:
+        return self.epsilon
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedRange(Kind):
+    """Selection whose log-odds stay in an interval of length eta (exponential mechanism, Gumbel).
+
+    eta-DP, and eta^2/8-zCDP (Cesar and Rogers, 2021).
+    """
+
+    name: ClassVar[str] = "bounded_range"
+    eta: float
+
+    def __post_init__(self) -> None:
+        _check_positive("eta", self.eta)
+
+    def pure(self, neighbouring: Neighbouring) -> float:
+        return self.eta
+
+    def renyi(self, alpha: float, neighbouring: Neighbouring) -> float | None:
+        return min(alpha * self.eta**2 / 8, _randomised_response_renyi(self.eta, alpha))
+
+    def distribution(self, step: float, neighbouring: Neighbouring) -> Any | None:
+        return pure_distribution(self.eta, step)
+
+    def strength(self) -> float:
+        return self.eta
+
+
+@dataclass(frozen=True, slots=True)
+class Concentrated(Kind):
+    """A release known to be rho-zCDP."""
+
+    name: ClassVar[str] = "concentrated"
+    rho: float
+
+    def __post_init__(self) -> None:
+        _check_positive("rho", self.rho)
+
+    def renyi(self, alpha: float, neighbouring: Neighbouring) -> float | None:
+        return alpha * self.rho
+
+    def strength(self) -> float:
+        return self.rho
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectiveGaussian(Kind):
+    """Gaussian objective perturbation of a convex smooth loss.
+
+    mu = L/sigma with L the Lipschitz constant of one record (never doubled: the replace-one
+    formulas do that themselves). ``log_determinant`` = rank * log(1 + smoothness/lambda).
+    ``one_signed``: each record's slope keeps its sign. ``dimension``: dimension of the fixed
+    subspace that holds all gradients of one record (1 for a generalised linear model).
+
+    Add, remove, zero out: with the record present the loss is at most
+    log_determinant + (mu^2/2 + mu Z)_+ ; in the other direction (mu^2/2 + mu Z)_+ if one-signed and
+    mu^2/2 + mu |Z| otherwise. Replace: log_determinant + 2 mu^2 + mu max(2 cos(phi) |Z|, 2 sin(phi)
+    |Z'|). Dimension m > 1: |Z| becomes a chi variable with m (replace: 2m) degrees of freedom.
+    """
+
+    name: ClassVar[str] = "objective_gaussian"
+    mu: float
+    log_determinant: float
+    one_signed: bool
+    dimension: int = 1
+
+    def __post_init__(self) -> None:
+        _check_positive("mu", self.mu)
+        if not 0 <= self.log_determinant < math.inf:
+            raise ValueError("log_determinant must be non-negative and finite.")
+        if self.dimension < 1:
+            raise ValueError("dimension must be a positive integer.")
+
+    def strength(self) -> float:
+        return self.mu
+
+    def delta_after_gaussian(
+        self, epsilon: float, mu: float, neighbouring: Neighbouring
+    ) -> float | None:
+        """Profile of this release composed with a mu-GDP one, exact for dimension 1."""
+        if self.dimension > 1:
+            return None
+        c, own = self.log_determinant, self.mu
+        if neighbouring == "replace_one":
+            kink = c + 2 * own**2
+            return after_gaussian(lambda t: replace_tail(t, own, c), epsilon, mu, kink)
+        present = after_gaussian(lambda t: truncated_tail(t - c, own), epsilon, mu, c)
+        if self.one_signed:
+            return present
+        shift = own**2 / 2
+        absent = after_gaussian(lambda t: folded_tail(t, own, shift, 1.0), epsilon, mu, shift)
+        return max(present, absent)
+
+    def renyi(self, alpha: float, neighbouring: Neighbouring) -> float | None:
+        if self.dimension > 1:
+            return None
+        mu = 2 * self.mu if neighbouring == "replace_one" else self.mu
+        t = (alpha - 1) * mu
+        tail = t**2 / 2 + math.log(2) + float(log_ndtr(t))
+        return self.log_determinant + mu**2 / 2 + tail / (alpha - 1)
+
+    def distribution(self, step: float, neighbouring: Neighbouring) -> Any | None:
+        c, mu, m = self.log_determinant, self.mu, self.dimension
+        if neighbouring == "replace_one":
+            survival = _chi_survival(c + 2 * mu**2, 2 * mu, 2 * m)
+            return two_sided(survival, survival, c + 2 * mu**2, c + 2 * mu**2, step)
+        folded = _chi_survival(mu**2 / 2, mu, m)
+        if m > 1:
+            return two_sided(lambda w: folded(w - c), folded, c + mu**2 / 2, mu**2 / 2, step)
+
+        def truncated(w: np.ndarray) -> np.ndarray:
+            return np.where(w < 0, 1.0, ndtr(mu / 2 - w / mu))
+
+        if self.one_signed:
+            return two_sided(lambda w: truncated(w - c), truncated, c, 0.0, step)
+        return two_sided(lambda w: truncated(w - c), folded, c, mu**2 / 2, step)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledGaussian(Kind):
+    """One Poisson batch with rate q, released with Gaussian noise: all its questions together.
+
+    ``mu`` is one record's own reach in standard deviations (the radius, under every relation).
+    """
+
+    name: ClassVar[str] = "sampled_gaussian"
+    rate: float
+    mu: float
+
+    def distribution(self, step: float, neighbouring: Neighbouring) -> Any | None:
+        return sampled_gaussian_distribution(self.rate, self.mu, step, neighbouring)
+
+    def strength(self) -> float:
+        return self.mu
+
+
+def _randomised_response_renyi(epsilon: float, alpha: float) -> float:
+    """Renyi divergence of randomised response, which dominates every epsilon-DP release."""
+    log_p = -math.log1p(math.exp(-epsilon))
+    log_q = log_p - epsilon
+    first = alpha * log_p + (1 - alpha) * log_q
+    second = alpha * log_q + (1 - alpha) * log_p
+    top = max(first, second)
+    return (top + math.log(math.exp(first - top) + math.exp(second - top))) / (alpha - 1)
+
+
+def _chi_survival(shift: float, scale: float, degrees: int) -> Any:
+    def survival(w: np.ndarray) -> np.ndarray:
+        x = np.maximum(np.asarray(w, dtype=float) - shift, 0.0) / scale
+        return np.where(w < shift, 1.0, gammaincc(degrees / 2, x**2 / 2))
+
+    return survival
+
+
+# ---------------------------------------------------------------- distributions (dp-accounting)
+def gaussian_distribution(mu: float, step: float) -> Any:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    return pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=step)
+
+
+def sampled_gaussian_distribution(
+    rate: float, mu: float, step: float, neighbouring: Neighbouring
+) -> Any:
+    """Poisson-subsampled Gaussian. zero_out is dp-accounting's REPLACE_SPECIAL (same pair as
+    add/remove); its REPLACE_ONE compares +1 with -1, so it takes the radius, not the diameter."""
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    relation = {
+        "zero_out": NeighboringRelation.REPLACE_SPECIAL,
+        "add_remove": NeighboringRelation.ADD_OR_REMOVE_ONE,
+        "replace_one": NeighboringRelation.REPLACE_ONE,
+    }[neighbouring]
+    return pld.from_gaussian_mechanism(
+        1 / mu,
+        sampling_prob=rate,
+        value_discretization_interval=step,
+        neighboring_relation=relation,
+    )
+
+
+def pure_distribution(epsilon: float, step: float) -> Any:
+    """Randomised response with epsilon rounded up to the grid: it dominates every epsilon-DP
+    release, and both of its atoms then lie on the grid."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    atoms = math.ceil(epsilon / step)
+    likely = 1 / (1 + math.exp(-atoms * step))
+    return pld.PrivacyLossDistribution.create_from_rounded_probability(
+        {atoms: likely, -atoms: 1 - likely}, 0.0, step
+    )
+
+
+def two_sided(present: Any, absent: Any, low: float, low_absent: float, step: float) -> Any:
+    """Distribution of two survival functions, one for each direction, rounded up to the grid."""
+    from dp_accounting.pld import pld_pmf
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    def one(survival: Any, least: float) -> Any:
+        top = max(abs(least), step)
+        while survival(np.array([top]))[0] > 1e-16:
+            top *= 1.5
+        first, last = math.floor(least / step), math.ceil(top / step)
+        tail = survival(np.arange(first, last + 1) * step)
+        tail[0] = 1.0
+        # The atom at the least value rounds up to the first grid point at or above it.
+        mass = tail[:-1] - tail[1:]
+        return pld_pmf.DensePLDPmf(
+            step, first + 1, np.maximum(mass, 0.0), float(tail[-1]), pessimistic_estimate=True
+        )
+
+    return pld.PrivacyLossDistribution(one(present, low), one(absent, low_absent))

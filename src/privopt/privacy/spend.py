@@ -1,0 +1,185 @@
+"""From a log to what each record can have lost: spend per cell of the public partition.
+
+Rules: events of one sampled view nest into one step; a record pays for the steps of its own cell
+and of every ancestor; the guarantee is the maximum over the leaves (parallel composition).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from privopt.privacy.budget import Neighbouring, Refused
+from privopt.privacy.events import ROOT, Cell, Event, LanePath, Sampling
+from privopt.privacy.kinds import (
+    BoundedRange,
+    Concentrated,
+    Gaussian,
+    Kind,
+    Pure,
+    SampledGaussian,
+    kind_from_dict,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Everything asked of one view: the kinds together, and how the view was sampled."""
+
+    sampling: Sampling
+    kinds: tuple[Kind, ...]
+
+    def resolve(self, neighbouring: Neighbouring) -> tuple[Kind, ...]:
+        """Equivalent kinds without sampling; refuses a pair that has no theorem here, by name."""
+        if self.sampling.full:
+            return self.kinds
+        rate = self.sampling.rate
+        if all(isinstance(kind, Gaussian) for kind in self.kinds):
+            # One batch: a record is in all of its questions or in none.
+            reach = math.sqrt(sum(k.single**2 for k in self.kinds if isinstance(k, Gaussian)))
+            return (SampledGaussian(rate, reach),)
+        epsilon = sum(kind.pure(neighbouring) for kind in self.kinds)
+        if epsilon < math.inf and neighbouring != "replace_one":
+            return (Pure(math.log1p(rate * math.expm1(epsilon))),)
+        names = " + ".join(sorted({kind.name for kind in self.kinds}))
+        raise Refused(
+            f"no accounting is known for {names} on a Poisson batch under {neighbouring}: "
+            "release it on all records, or use Gaussian noise."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"rate": self.sampling.rate, "kinds": [kind.to_dict() for kind in self.kinds]}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Step:
+        kinds = tuple(kind_from_dict(kind) for kind in data["kinds"])
+        return cls(Sampling(data["rate"]), kinds)
+
+
+Charge = Counter[Step]
+"""The steps one record pays for, with their number."""
+
+
+@dataclass(frozen=True)
+class Spend:
+    """Charges per cell, before ancestors are added."""
+
+    cells: dict[Cell, Charge]
+
+    def leaves(self) -> dict[Cell, Charge]:
+        """Each leaf's whole charge: its own steps and those of its ancestors."""
+        inner = {cell[:depth] for cell in self.cells for depth in range(len(cell))}
+        total: dict[Cell, Charge] = {}
+        for cell in self.cells:
+            if cell in inner:
+                continue
+            charge: Charge = Counter()
+            for depth in range(len(cell) + 1):
+                charge.update(self.cells.get(cell[:depth], {}))
+            total[cell] = charge
+        return total
+
+    def frontier(self) -> list[tuple[Cell, Charge]]:
+        """Leaves that no other leaf dominates: enough to state the guarantee of all of them."""
+        kept: list[tuple[Cell, Charge]] = []
+        for cell, charge in sorted(self.leaves().items()):
+            if any(covers(other, charge) for _, other in kept):
+                continue
+            kept = [(c, other) for c, other in kept if not covers(charge, other)]
+            kept.append((cell, charge))
+        return kept
+
+    def within(self, allowed: Spend) -> bool:
+        """Whether every cell's charge is covered by the allowed charge of that cell."""
+        return all(
+            covers(allowed.cells.get(cell, Counter()), charge)
+            for cell, charge in self.cells.items()
+        )
+
+
+def covers(large: Charge, small: Charge) -> bool:
+    """Whether one charge dominates another: as many steps, each with at least the same loss."""
+    if small <= large:
+        return True
+    ours, theirs = _lone(large), _lone(small)
+    if ours is None or theirs is None:
+        return False
+    return all(amount <= ours.get(name, 0.0) for name, amount in theirs.items())
+
+
+def _lone(charge: Charge) -> dict[str, float] | None:
+    """Totals of a charge made of unsampled Gaussian and zCDP steps; None for anything else."""
+    total: dict[str, float] = {}
+    for step, count in charge.items():
+        if not step.sampling.full:
+            return None
+        for kind in step.kinds:
+            if isinstance(kind, Gaussian):
+                total["mu^2"] = total.get("mu^2", 0.0) + count * kind.mu**2
+            elif isinstance(kind, Concentrated):
+                total["rho"] = total.get("rho", 0.0) + count * kind.rho
+            else:
+                return None
+    return total
+
+
+def spend(events: Iterable[Event]) -> Spend:
+    """Add up a log. Cost is linear in the number of events and cells."""
+    views: dict[tuple[Cell, int, Sampling], list[Kind]] = {}
+    cells: dict[Cell, Charge] = {}
+    lanes: dict[int, tuple[LanePath, list[tuple[int, tuple[Kind, ...]]]]] = {}
+    for event in events:
+        if event.lane is not None:
+            path = event.lane.path
+            lanes.setdefault(id(path), (path, []))[1].append((event.lane.step, event.kinds))
+            continue
+        for cell in event.cells:
+            if event.sampling.full:
+                cells.setdefault(cell, Counter())[Step(event.sampling, event.kinds)] += 1
+            else:
+                views.setdefault((cell, event.view, event.sampling), []).extend(event.kinds)
+    for (cell, _, sampling), kinds in views.items():
+        step = Step(sampling, tuple(sorted(kinds, key=lambda k: (k.name, k.strength()))))
+        cells.setdefault(cell, Counter())[step] += 1
+    for path, releases in lanes.values():
+        for cell, kinds in _lane_charges(path, releases):
+            cells.setdefault(cell, Counter())[Step(Sampling(), kinds)] += 1
+    return Spend(cells or {ROOT: Counter()})
+
+
+def _lane_charges(
+    path: LanePath, releases: list[tuple[int, tuple[Kind, ...]]]
+) -> Iterable[tuple[Cell, tuple[Kind, ...]]]:
+    """Charge of each cell that entered a running sum, by one backward pass.
+
+    A release at step t is stated for a sum of radius one; the cell of step s moves it by
+    r_s exp(d_t - d_s), so its squared loss is (r_s e^{-d_s})^2 times the sum over later releases of
+    (value e^{d_t})^2.
+    """
+    decay = np.asarray(path.log_decay)
+    squares = {"mu": np.zeros(len(decay)), "rho": np.zeros(len(decay))}
+    for step, kinds in releases:
+        for kind in kinds:
+            growth = math.exp(2 * decay[step])
+            if isinstance(kind, Gaussian):
+                squares["mu"][step] += kind.mu**2 * growth
+            elif isinstance(kind, BoundedRange):
+                squares["rho"][step] += kind.eta**2 / 8 * growth
+            else:
+                raise Refused(f"a running sum cannot be released with a {kind.name} mechanism.")
+    later = {name: np.cumsum(values[::-1])[::-1] for name, values in squares.items()}
+    for step, (cell, radius) in enumerate(zip(path.cells, path.radii, strict=True)):
+        weight = (radius * math.exp(-decay[step])) ** 2
+        kinds: list[Kind] = []
+        if later["mu"][step] > 0:
+            mu = math.sqrt(weight * later["mu"][step])
+            kinds.append(Gaussian(mu, mu))
+        if later["rho"][step] > 0:
+            kinds.append(Concentrated(weight * float(later["rho"][step])))
+        if kinds:
+            yield cell, tuple(kinds)

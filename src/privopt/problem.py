@@ -1,0 +1,63 @@
+"""The problem: a loss, a domain, a regulariser and public bounds on the data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from privopt.geometry import Domain, WholeSpace
+from privopt.losses import Loss
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Minimise the mean of loss(<x, theta>, y) + l2/2 ||theta||^2 over the domain.
+
+    Every field is public: it must not be read from the data.
+
+    Parameters
+    ----------
+    loss : Loss
+    domain : Domain, default=WholeSpace()
+    data_norm : float, default=1.0
+        Rows of X are clipped to this l2 norm.
+    intercept : float, default=0.0
+        Value of a constant column appended to X; 0 appends none. The last coordinate of theta then
+        belongs to it, and a row's norm counts it.
+    l2 : float, default=0.0
+        Ridge penalty on the mean scale, on every coordinate.
+    theta_norm : float, optional
+        How large the solution is expected to be when the domain is unbounded. It steers the choice
+        of parameters and has no influence on privacy. Default: margins of about 15, that is
+        15 / (largest row norm).
+    """
+
+    loss: Loss
+    domain: Domain = field(default_factory=WholeSpace)
+    data_norm: float = 1.0
+    intercept: float = 0.0
+    l2: float = 0.0
+    theta_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.loss, Loss):
+            raise TypeError("loss must be a privopt loss, for example privopt.losses.Logistic().")
+        if not isinstance(self.domain, Domain):
+            raise TypeError("domain must be a privopt domain, for example L2Ball(5.0).")
+        if not 0 < self.data_norm < math.inf:
+            raise ValueError(f"data_norm must be positive and finite, got {self.data_norm!r}.")
+        if not 0 <= self.intercept < math.inf:
+            raise ValueError(f"intercept must be non-negative and finite, got {self.intercept!r}.")
+        if not 0 <= self.l2 < math.inf:
+            raise ValueError(f"l2 must be non-negative and finite, got {self.l2!r}.")
+        if self.theta_norm is not None and not 0 < self.theta_norm < math.inf:
+            raise ValueError(f"theta_norm must be positive and finite, got {self.theta_norm!r}.")
+
+    @property
+    def size(self) -> float:
+        """Largest l2 norm of a row, the constant column included."""
+        return math.hypot(self.data_norm, self.intercept)
+
+    def dimension(self, p: int) -> int:
+        """Number of parameters for p features."""
+        return p + (self.intercept > 0)

@@ -1,0 +1,18 @@
+"""Private algorithms: one file each, found by listing this folder."""
+
+from privopt.solvers.catalogue import catalogue, solver_named
+from privopt.solvers.execute import declare, execute, row_bounds
+from privopt.solvers.solver import Plan, Result, Settings, Solver, Tick
+
+__all__ = [
+    "Plan",
+    "Result",
+    "Settings",
+    "Solver",
+    "Tick",
+    "catalogue",
+    "declare",
+    "execute",
+    "row_bounds",
+    "solver_named",
+]

@@ -1,0 +1,82 @@
+"""Run a plan: declare on no data, run through one gate, certify from the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from privopt.mechanisms import Gate, Hook
+from privopt.noise import SilentSource, Source
+from privopt.oracle import Oracle
+from privopt.oracle.rows import RowBounds
+from privopt.privacy import Certificate, Log, Refused, spend
+from privopt.privacy.accountant import Accountant
+from privopt.solvers.solver import Plan, Tick, no_tick
+
+
+def row_bounds(plan: Plan) -> RowBounds:
+    """Public row bounds the plan's oracle must enforce."""
+    return RowBounds(plan.facts.problem.data_norm, plan.facts.problem.intercept)
+
+
+def declare(plan: Plan) -> Log:
+    """What the plan will release: its events on zero records, drawn with no noise."""
+    silent = SilentSource()
+    gate = Gate(silent)
+    oracle = Oracle.empty(
+        plan.facts.p,
+        neighbouring=plan.budget.neighbouring,
+        bounds=row_bounds(plan),
+        source=silent,
+    )
+    for _ in range(plan.facts.repeats):
+        plan.solver.run(oracle, gate, plan.facts.problem, plan.settings)
+    return gate.log
+
+
+def execute(
+    plan: Plan,
+    oracles: Sequence[Oracle],
+    source: Source,
+    *,
+    assumptions: tuple[str, ...] = (),
+    hook: Hook | None = None,
+    tick: Tick = no_tick,
+) -> tuple[list[np.ndarray], Certificate]:
+    """Run the plan once on each oracle (one per model) and certify all runs together.
+
+    Nothing is opened unless the dry run's events fit the budget, and no release may differ from
+    the dry run's.
+    """
+    facts, budget = plan.facts, plan.budget
+    if len(oracles) != facts.repeats:
+        raise ValueError(f"the plan is for {facts.repeats} model(s), got {len(oracles)} oracle(s).")
+    for oracle in oracles:
+        if oracle.neighbouring != budget.neighbouring or oracle.bounds != row_bounds(plan):
+            raise Refused("the oracle's relation or row bounds differ from the plan's.")
+    declared = declare(plan)
+    planned = spend(declared)
+    if Accountant(budget.neighbouring).epsilon(planned, budget.delta) > budget.epsilon * (1 + 1e-9):
+        raise Refused(
+            f"{plan.name} plans to spend more than its budget: refused before any data is touched. "
+            "Please report this as a privacy bug."
+        )
+    gate = Gate(source, declared=declared, hook=hook)
+    thetas: list[np.ndarray] = []
+    for index, oracle in enumerate(oracles):
+
+        def shifted(done: int, total: int, index: int = index) -> None:
+            tick(index * total + done, len(oracles) * total)
+
+        thetas.append(plan.solver.run(oracle, gate, facts.problem, plan.settings, shifted))
+    certificate = Certificate.from_log(
+        gate.log,
+        budget,
+        solver=plan.name,
+        private=source.private,
+        planned=planned,
+        assumptions=(*plan.solver.assumptions(facts, plan.settings), *assumptions),
+        settings={"n": facts.n, "p": facts.p, **plan.settings.public()},
+    )
+    return thetas, certificate

@@ -1,0 +1,98 @@
+"""What a solver is. One algorithm is one file in this folder, with one class and ``SOLVER``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from privopt.facts import Facts
+from privopt.mechanisms import Gate
+from privopt.oracle import Oracle
+from privopt.privacy import Budget
+from privopt.problem import Problem
+
+Tick = Callable[[int, int], None]
+"""Progress: steps done, steps in all. It may show time and steps, nothing computed from data."""
+
+
+def no_tick(done: int, total: int) -> None:
+    """Show nothing."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Public hyper-parameters of one run, computed from facts and budget alone.
+
+    ``bound`` is the proved bound on the expected mean excess risk; ``passes`` the number of times
+    the data is read.
+    """
+
+    bound: float
+    passes: float
+
+    def public(self) -> dict[str, Any]:
+        """Everything, as plain JSON values for the certificate."""
+        return asdict(self)
+
+
+class Solver(ABC):
+    """A private algorithm.
+
+    A solver never sees rows, labels, a batch size or a random generator: it asks the oracle and
+    releases through the gate. All it needs to know is in the facts, which are public.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    reference: ClassVar[bool] = False
+    """Implemented and right, but never the planner's first choice: measured worse than another."""
+
+    @abstractmethod
+    def refuse(self, facts: Facts, budget: Budget) -> str | None:
+        """None if the solver applies, else one sentence: what it needs, and what to do."""
+
+    @abstractmethod
+    def settings(self, facts: Facts, budget: Budget, **choices: Any) -> Settings:
+        """Hyper-parameters and calibrated noise. ``choices`` override them by name."""
+
+    @abstractmethod
+    def run(
+        self,
+        oracle: Oracle,
+        gate: Gate,
+        problem: Problem,
+        settings: Any,
+        tick: Tick = no_tick,
+    ) -> np.ndarray:
+        """The algorithm itself."""
+
+    def assumptions(self, facts: Facts, settings: Any) -> tuple[str, ...]:
+        """Properties that privacy, not only utility, rests on and that nothing enforces."""
+        return ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A solver with its settings, ready to run: public, and made before any data is touched."""
+
+    solver: Solver
+    facts: Facts
+    budget: Budget
+    settings: Settings
+
+    @property
+    def name(self) -> str:
+        return self.solver.name
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run returns: the parameters, the certificate, and the plan it followed."""
+
+    theta: np.ndarray
+    certificate: Any
+    plan: Plan
