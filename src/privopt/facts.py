@@ -9,7 +9,6 @@ from privopt.geometry.norms import Norm, dual, ratio
 from privopt.privacy.budget import Neighbouring
 from privopt.problem import Problem
 
-
 EXPECTED_MARGIN = 15.0
 """Size of |<x, theta>| to expect of a good solution when the domain does not say."""
 

@@ -1,11 +1,12 @@
 """The gate, and the mechanisms it runs."""
 
 from privopt.mechanisms.additive import Gaussian, Laplace, NormGamma
-from privopt.mechanisms.gate import Gate, Hook, same_event
+from privopt.mechanisms.gate import HOOK, Gate, Hook, same_event
 from privopt.mechanisms.mechanism import Mechanism
 from privopt.mechanisms.objective_perturbation import ObjectivePerturbation
 
 __all__ = [
+    "HOOK",
     "Gate",
     "Gaussian",
     "Hook",

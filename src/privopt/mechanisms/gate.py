@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 from privopt.mechanisms.mechanism import Mechanism
@@ -25,6 +26,11 @@ class Hook(Protocol):
         event: Event,
         run: Callable[[], Any],
     ) -> Any: ...
+
+
+HOOK: ContextVar[Hook | None] = ContextVar("privopt_hook", default=None)
+"""Hook for the runs of this context: ``execute`` hands it to its gate, so that an audit reaches
+estimators and other code that makes its own gates."""
 
 
 class Gate:

@@ -58,9 +58,7 @@ class DenseRows:
         self.dimension = int(X.shape[1]) + (bounds.intercept != 0)
 
     @classmethod
-    def build(
-        cls, X: Any, y: Any, bounds: RowBounds, classification: bool = True
-    ) -> DenseRows:
+    def build(cls, X: Any, y: Any, bounds: RowBounds, classification: bool = True) -> DenseRows:
         """Clip rows to the public bound; rows that hold NaN or infinity become empty records."""
         xp = array_namespace(X)
         if not xp.isdtype(X.dtype, "real floating"):
@@ -207,7 +205,9 @@ class DenseRows:
         squared = self._scaled(self._scaled(weights, rows), rows)
         root = self._xp.sqrt(self._xp.abs(squared))
         half = X * root[:, None]
-        signed = half if bool(self._xp.all(squared >= 0)) else half * self._xp.sign(squared)[:, None]
+        signed = (
+            half if bool(self._xp.all(squared >= 0)) else half * self._xp.sign(squared)[:, None]
+        )
         gram = np.zeros((self.dimension, self.dimension))
         gram[:features, :features] = _to_numpy(signed.T @ half)
         if self.bounds.intercept:
@@ -232,7 +232,9 @@ class DenseRows:
             return []
 
         def apply(rows: slice) -> Any:
-            return block(self._xp.astype(self._X[rows], self._dtype, copy=False), rows, slope, offset)
+            return block(
+                self._xp.astype(self._X[rows], self._dtype, copy=False), rows, slope, offset
+            )
 
         if not is_numpy_array(self._X):
             return [apply(slice(None))]

@@ -15,7 +15,7 @@ from privopt.oracle.objective import Objective, function_facts
 from privopt.oracle.queries import Query
 from privopt.oracle.reach import FunctionFacts, Reach
 from privopt.oracle.rows import EmptyRows, RowBounds, Rows
-from privopt.oracle.sampling import GeometricSkips, Sampler
+from privopt.oracle.sampling import COUPLING, GeometricSkips, Sampler
 from privopt.oracle.sealed import KEY, Sealed
 from privopt.privacy.budget import NEIGHBOURING, Neighbouring, Refused
 from privopt.privacy.events import FULL, ROOT, Cell, Sampling
@@ -60,9 +60,7 @@ class View:
         return Sealed(KEY, Objective(self._rows.precise(), loss), reach)
 
     def _reach(self, norm: Any, radius: Any, single: Any, facts: FunctionFacts | None) -> Reach:
-        return Reach(
-            norm, radius, single, self._cells, self._number, self._sampling, None, facts
-        )
+        return Reach(norm, radius, single, self._cells, self._number, self._sampling, None, facts)
 
     def __repr__(self) -> str:
         return f"View(number={self._number}, cells={self._cells}, rate={self._sampling.rate:g})"
@@ -108,7 +106,7 @@ class Oracle:
     ) -> Oracle:
         """Hold a NumPy array, a torch tensor or a SciPy sparse matrix, without copying it."""
         rows = make_rows(X, y, bounds, classification)
-        return cls(rows, neighbouring, sampler or GeometricSkips(source))
+        return cls(rows, neighbouring, sampler or COUPLING.get() or GeometricSkips(source))
 
     @classmethod
     def empty(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import Protocol
 
 import numpy as np
@@ -66,3 +67,7 @@ class KeyedCoins:
     def _coin(self, identity: int, view: int) -> float:
         text = f"{self._key}/{identity}/{view}".encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") / 2**64
+
+
+COUPLING: ContextVar[KeyedCoins | None] = ContextVar("privopt_coupling", default=None)
+"""Coins for the oracles of this context, so that an audit can couple two runs."""

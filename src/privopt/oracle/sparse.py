@@ -25,9 +25,7 @@ class SparseRows:
         self.dimension = X.shape[1] + (bounds.intercept != 0)
 
     @classmethod
-    def build(
-        cls, X: Any, y: Any, bounds: RowBounds, classification: bool = True
-    ) -> SparseRows:
+    def build(cls, X: Any, y: Any, bounds: RowBounds, classification: bool = True) -> SparseRows:
         """Clip rows to the public bound; rows that hold NaN or infinity become empty records."""
         X = sp.csr_array(X)
         y = labels_like(y, X.data, np.float64, classification)

@@ -182,9 +182,7 @@ def _objective_route(
     return smallest_epsilon(profile, delta)
 
 
-def _renyi_route(
-    kinds: Counter[Kind], delta: float, neighbouring: Neighbouring
-) -> float | None:
+def _renyi_route(kinds: Counter[Kind], delta: float, neighbouring: Neighbouring) -> float | None:
     if any(kind.renyi(2.0, neighbouring) is None for kind in kinds):
         return None
 

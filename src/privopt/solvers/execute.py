@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from privopt.mechanisms import Gate, Hook
+from privopt.mechanisms import HOOK, Gate
 from privopt.noise import SilentSource, Source
 from privopt.oracle import Oracle
 from privopt.oracle.rows import RowBounds
@@ -41,7 +41,6 @@ def execute(
     source: Source,
     *,
     assumptions: tuple[str, ...] = (),
-    hook: Hook | None = None,
     tick: Tick = no_tick,
 ) -> tuple[list[np.ndarray], Certificate]:
     """Run the plan once on each oracle (one per model) and certify all runs together.
@@ -62,7 +61,7 @@ def execute(
             f"{plan.name} plans to spend more than its budget: refused before any data is touched. "
             "Please report this as a privacy bug."
         )
-    gate = Gate(source, declared=declared, hook=hook)
+    gate = Gate(source, declared=declared, hook=HOOK.get())
     thetas: list[np.ndarray] = []
     for index, oracle in enumerate(oracles):
 

@@ -169,9 +169,7 @@ def _tune(facts: Facts, rule: Rule, steps: int, spread: float) -> tuple[float, f
     """Best step size for a number of steps, and the bound it gives."""
     n, radius, ridge = facts.n, facts.radius(), facts.strong_convexity
     if rule == "smooth":
-        step = min(
-            1 / (n * facts.smoothness() + ridge), radius / math.sqrt(2 * steps * spread)
-        )
+        step = min(1 / (n * facts.smoothness() + ridge), radius / math.sqrt(2 * steps * spread))
         return step, radius**2 / (2 * step * steps) + step * spread
     square = (n * facts.lipschitz() + ridge * radius) ** 2 + spread
     if rule == "lipschitz":

@@ -66,9 +66,7 @@ class ObjectivePerturbationSolver(Solver):
         if not facts.convex:
             return f"{self.name} needs a convex loss; {facts.loss_name} is not convex."
         if not facts.smooth:
-            other = (
-                "SmoothedHinge(width)" if facts.loss_name == "Hinge" else "Huber(width)"
-            )
+            other = "SmoothedHinge(width)" if facts.loss_name == "Hinge" else "Huber(width)"
             return (
                 f"{self.name} needs a smooth loss; {facts.loss_name} is not smooth: "
                 f'use {other} or solver="noisy_gd".'
@@ -188,9 +186,7 @@ def _calibrate(facts: Facts, budget: Budget, noise: Noise, lam: float) -> tuple[
     return multiplier, 1 / output
 
 
-def _tolerance(
-    facts: Facts, noise: Noise, lam: float, multiplier: float, output: float
-) -> float:
+def _tolerance(facts: Facts, noise: Noise, lam: float, multiplier: float, output: float) -> float:
     """Gradient norm, in units of L, at which the output noise is 2 % of the least noise in theta.
 
     The noise b moves theta by at least ||b|| / (n smoothness + lambda). The tolerance never goes

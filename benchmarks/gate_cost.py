@@ -1,0 +1,85 @@
+"""What a release through the gate costs beyond drawing its noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measure import Figure, by_turns, report
+from privopt.mechanisms import Gate, Gaussian
+from privopt.noise import SecureSource, gaussian
+from privopt.oracle import Oracle, RowBounds
+from privopt.oracle.reach import ReachNorm
+
+P, RELEASES, REPEATS = 50, 2000, 31
+MULTIPLIER = 2.0
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A query whose answer is there already, so that only the gate is timed."""
+
+    answer: np.ndarray = field(default_factory=lambda: np.ones(P))
+    norm: ReachNorm = "l2"
+
+    def radius(self) -> float:
+        return 1.0
+
+    def diameter(self) -> float:
+        return 2.0
+
+    def total(self, rows: Any, at: np.ndarray) -> np.ndarray:
+        return self.answer
+
+
+def main() -> None:
+    source = SecureSource()
+    view = Oracle.empty(
+        P, neighbouring="zero_out", bounds=RowBounds(1.0), source=source
+    ).everything()
+    query, mechanism = Ready(), Gaussian(MULTIPLIER)
+    sealed = view.ask(query)
+    dry = Gate(source)
+    for _ in range(RELEASES):
+        dry.release(mechanism, sealed)
+
+    def noise() -> None:
+        for _ in range(RELEASES):
+            gaussian(source, MULTIPLIER, (P,))
+
+    def open_gate() -> None:
+        gate = Gate(source)
+        for _ in range(RELEASES):
+            gate.release(mechanism, sealed)
+
+    def declared_gate() -> None:
+        gate = Gate(source, declared=dry.log)
+        for _ in range(RELEASES):
+            gate.release(mechanism, sealed)
+
+    def ask() -> None:
+        for _ in range(RELEASES):
+            view.ask(query)
+
+    calls = {"noise": noise, "open": open_gate, "declared": declared_gate, "ask": ask}
+    took = by_turns(calls, REPEATS)
+    cost = {name: seconds.cpu / RELEASES * 1e6 for name, seconds in took.items()}
+    unit = "µs"
+    report(
+        "gate_cost",
+        f"One release of a vector of length {P}, Gaussian noise from the secure source, CPU time",
+        [
+            Figure("drawing the noise", cost["noise"], unit=unit),
+            Figure("release", cost["open"], unit=unit),
+            Figure("release, checked against a dry run", cost["declared"], unit=unit),
+            Figure("beyond the noise", cost["open"] - cost["noise"], 10, unit=unit),
+            Figure("beyond the noise, checked", cost["declared"] - cost["noise"], 10, unit=unit),
+            Figure("asking a view (no part of the release)", cost["ask"], unit=unit),
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

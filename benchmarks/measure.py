@@ -1,0 +1,125 @@
+"""Timing by turns, and figures with their targets."""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+RESULTS = Path(__file__).parent / "results"
+SIGNS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt}
+console = Console(width=None if sys.stdout.isatty() else 120)
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Median wall and CPU seconds (all threads of the process) of one call."""
+
+    wall: float
+    cpu: float
+
+
+def by_turns(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, Seconds]:
+    """Call everything once to warm up, then all in turn, ``repeats`` times; medians."""
+    for call in calls.values():
+        call()
+    wall: dict[str, list[float]] = {name: [] for name in calls}
+    cpu: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            wall_start, cpu_start = time.perf_counter(), time.process_time()
+            call()
+            cpu[name].append(time.process_time() - cpu_start)
+            wall[name].append(time.perf_counter() - wall_start)
+    return {
+        name: Seconds(statistics.median(wall[name]), statistics.median(cpu[name])) for name in calls
+    }
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A measured number, and the target it should meet where there is one."""
+
+    what: str
+    value: float
+    target: float | None = None
+    sign: str = "<="
+    unit: str = ""
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target is met; None where there is none."""
+        if self.target is None:
+            return None
+        return bool(SIGNS[self.sign](self.value, self.target))
+
+    def cells(self) -> tuple[str, str, str]:
+        """Value, target and verdict as text."""
+        if self.target is None:
+            return number(self.value, self.unit), "", ""
+        verdict = "[green]met[/]" if self.met else "[red]missed[/]"
+        return (
+            number(self.value, self.unit),
+            f"{self.sign} {number(self.target, self.unit)}",
+            verdict,
+        )
+
+
+def number(value: float, unit: str = "") -> str:
+    """Three significant digits, with the unit."""
+    if not math.isfinite(value):
+        return "-"
+    digits = f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return f"{digits} {unit}".strip()
+
+
+def report(name: str, title: str, figures: Iterable[Figure]) -> None:
+    """Print the figures as a table and keep them as JSON in the results folder."""
+    figures = list(figures)
+    console.print(figure_table(title, [("", figure) for figure in figures]))
+    busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else math.nan
+    cores = os.cpu_count() or 1
+    if busy > 1.5 * cores:
+        console.print(
+            f"[yellow]The machine is busy (load {busy:.1f} on {cores} cores): "
+            "wall times are unreliable, CPU times somewhat too long.[/]"
+        )
+    RESULTS.mkdir(exist_ok=True)
+    kept = [{**asdict(figure), "met": figure.met} for figure in figures]
+    (RESULTS / f"{name}.json").write_text(json.dumps({"title": title, "figures": kept}, indent=1))
+
+
+def figure_table(title: str, figures: Iterable[tuple[str, Figure]]) -> Table:
+    """A table of figures, each under the name of its benchmark (or under none)."""
+    figures = list(figures)
+    table = Table(title=title, title_justify="left")
+    named = any(name for name, _ in figures)
+    if named:
+        table.add_column("benchmark")
+    table.add_column("figure")
+    for heading in ("measured", "target"):
+        table.add_column(heading, justify="right")
+    table.add_column("")
+    for name, figure in figures:
+        table.add_row(*([name] if named else []), figure.what, *figure.cells())
+    return table
+
+
+def kept_figures(name: str) -> list[Figure]:
+    """What the last run of a benchmark found; nothing if there was none."""
+    path = RESULTS / f"{name}.json"
+    if not path.exists():
+        return []
+    found = json.loads(path.read_text())["figures"]
+    return [Figure(**{k: v for k, v in entry.items() if k != "met"}) for entry in found]

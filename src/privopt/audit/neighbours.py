@@ -1,0 +1,132 @@
+"""Hostile neighbours: pairs of data sets that differ in one record and break careless code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from privopt.noise import SeededSource
+from privopt.privacy import Neighbouring
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two neighbouring data sets. ``ids`` name the records, so that sampling can be coupled."""
+
+    name: str
+    first: tuple[np.ndarray, np.ndarray]
+    second: tuple[np.ndarray, np.ndarray]
+    first_ids: tuple[int, ...]
+    second_ids: tuple[int, ...]
+
+
+def hostile_pairs(
+    neighbouring: Neighbouring,
+    *,
+    n: int = 63,
+    p: int = 4,
+    classification: bool = True,
+    seed: int = 0,
+) -> list[Pair]:
+    """At least twenty pairs under the given relation, from outliers to NaN to size boundaries."""
+    generator = SeededSource(seed).noise
+    X = generator.standard_normal((n, p))
+    y = np.sign(generator.standard_normal(n)) if classification else generator.standard_normal(n)
+    make = {"zero_out": _zero_out, "replace_one": _replace_one, "add_remove": _add_remove}
+    return list(make[neighbouring](X, y, dict(_hostile_records(X, y))))
+
+
+def _hostile_records(
+    X: np.ndarray, y: np.ndarray
+) -> Iterator[tuple[str, tuple[np.ndarray, float]]]:
+    """Records that a clip, a norm or a sum may fail on."""
+    p = X.shape[1]
+    ones, first = np.ones(p), np.eye(p)[0]
+    yield "outlier", (1e3 * ones, 1.0)
+    yield "outlier, other label", (1e3 * ones, -1.0)
+    yield "at the bound", (first, 1.0)
+    yield "NaN feature", (np.full(p, np.nan), 1.0)
+    yield "one NaN feature", (np.where(first > 0, np.nan, 0.5), 1.0)
+    yield "infinite feature", (np.where(first > 0, np.inf, 0.5), 1.0)
+    yield "minus infinity", (-np.inf * ones, -1.0)
+    yield "1e300", (1e300 * ones, 1.0)
+    yield "square overflows", (1e160 * ones, -1.0)
+    yield "tiny", (1e-300 * ones, 1.0)
+    yield "zero row", (0.0 * ones, 1.0)
+    yield "zero row, other label", (0.0 * ones, -1.0)
+    yield "duplicate row", (X[-1].copy(), float(y[-1]))
+    yield "mirrored row", (-X[-1], float(-y[-1]))
+    yield "NaN label", (first, np.nan)
+    yield "infinite label", (first, np.inf)
+    yield "huge label", (ones, 1e300)
+    yield "aligned with the data", (10 * np.sum(X * y[:, None], axis=0), 1.0)
+
+
+EMPTY = (np.nan, np.nan)  # a record that holds NaN is an empty record
+
+
+def _set(
+    X: np.ndarray, y: np.ndarray, i: int, record: tuple[object, object]
+) -> tuple[np.ndarray, np.ndarray]:
+    X, y = X.copy(), y.copy()
+    X[i], y[i] = record
+    return X, y
+
+
+def _zero_out(X: np.ndarray, y: np.ndarray, hostile: dict) -> Iterator[Pair]:
+    ids = tuple(range(len(X)))
+    for place, (name, record) in enumerate(hostile.items()):
+        i = (0, len(X) // 2, len(X) - 1)[place % 3]
+        yield Pair(name, _set(X, y, i, record), _set(X, y, i, EMPTY), ids, ids)
+    for i in (0, len(X) - 1):
+        yield Pair(f"ordinary record {i}", (X, y), _set(X, y, i, EMPTY), ids, ids)
+    lonely = -np.ones_like(y)
+    with_it = _set(X, lonely, 5, (X[5], 1.0))
+    yield Pair("only member of a class", with_it, _set(X, lonely, 5, EMPTY), ids, ids)
+    few = (X[:1], y[:1])
+    yield Pair("the only record", few, _set(*few, 0, EMPTY), (0,), (0,))
+
+
+def _replace_one(X: np.ndarray, y: np.ndarray, hostile: dict) -> Iterator[Pair]:
+    ids = tuple(range(len(X)))
+    names = list(hostile)
+    for place, name in enumerate(names):
+        i = (0, len(X) // 2, len(X) - 1)[place % 3]
+        other = names[(place + 7) % len(names)]
+        first, second = _set(X, y, i, hostile[name]), _set(X, y, i, hostile[other])
+        yield Pair(f"{name} for {other}", first, second, ids, ids)
+    opposite = ((1e3 * np.eye(X.shape[1])[0], 1.0), (1e3 * np.eye(X.shape[1])[0], -1.0))
+    yield Pair("opposite labels", _set(X, y, 3, opposite[0]), _set(X, y, 3, opposite[1]), ids, ids)
+    mirrored = (-opposite[0][0], 1.0)
+    yield Pair("opposite rows", _set(X, y, 3, opposite[0]), _set(X, y, 3, mirrored), ids, ids)
+    lonely = -np.ones_like(y)
+    yield Pair("only member of a class", _set(X, lonely, 5, (X[5], 1.0)), (X, lonely), ids, ids)
+
+
+def _add_remove(X: np.ndarray, y: np.ndarray, hostile: dict) -> Iterator[Pair]:
+    ids = tuple(range(len(X)))
+    for place, (name, (row, label)) in enumerate(hostile.items()):
+        i = (0, len(X) // 2, len(X))[place % 3]
+        added = (np.insert(X, i, row, axis=0), np.insert(y, i, label))
+        yield Pair(f"{name} added", added, (X, y), (*ids[:i], len(X), *ids[i:]), ids)
+    for size in (1, 2, 3, 8, 9, 10, 16, 32, 50, 63):
+        # Sizes at which a rounded function of n jumps.
+        if size <= len(X):
+            yield Pair(
+                f"{size - 1} to {size} records",
+                (X[:size], y[:size]),
+                (X[: size - 1], y[: size - 1]),
+                ids[:size],
+                ids[: size - 1],
+            )
+    lonely = -np.ones_like(y)
+    lonely[5] = 1.0
+    yield Pair(
+        "only member of a class",
+        (X, lonely),
+        (np.delete(X, 5, axis=0), np.delete(lonely, 5)),
+        ids,
+        (*ids[:5], *ids[6:]),
+    )

@@ -1,0 +1,213 @@
+"""Record and replay: a deterministic test of everything between the data and the noise.
+
+Run on a data set and record each release; run on a neighbour with the released values frozen.
+Then every call, every public argument and every output must be the same, and each sealed value may
+have moved by no more than its declared reach. This finds wrong sensitivities, missing clips, data
+in public parameters and data in side outputs; it does not see the noise (``audit.law`` does) nor a
+wrong formula in the accountant (its closed-form tests do).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import pickle
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from privopt.audit.neighbours import Pair
+from privopt.mechanisms import HOOK, Mechanism, same_event
+from privopt.noise import SeededSource
+from privopt.oracle.objective import Objective
+from privopt.oracle.reach import Reach
+from privopt.oracle.sampling import COUPLING, KeyedCoins
+from privopt.privacy import Event
+
+SLACK = 1e-9
+"""Relative rounding error allowed in a measured movement."""
+
+Run = Callable[[np.ndarray, np.ndarray], Any]
+"""From private data to everything that becomes public."""
+
+
+@dataclass
+class Release:
+    """One recorded release."""
+
+    mechanism: Mechanism
+    payload: Any
+    reach: Reach
+    event: Event
+    result: Any
+
+
+@dataclass
+class Tape:
+    """A gate's hook that records, then replays."""
+
+    releases: list[Release] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+    position: int = 0
+    playing: bool = False
+
+    def __call__(
+        self,
+        mechanism: Mechanism,
+        payload: Any,
+        reach: Reach,
+        event: Event,
+        run: Callable[[], Any],
+    ) -> Any:
+        if not self.playing:
+            result = run()
+            kept = payload.copy() if isinstance(payload, np.ndarray) else payload
+            self.releases.append(Release(mechanism, kept, reach, event, result))
+            return result
+        if self.position >= len(self.releases):
+            self.findings.append("the neighbour's run makes more releases")
+            return run()
+        recorded = self.releases[self.position]
+        self.position += 1
+        self._compare(recorded, mechanism, payload, reach, event)
+        return recorded.result
+
+    def _compare(
+        self, old: Release, mechanism: Mechanism, payload: Any, reach: Reach, event: Event
+    ) -> None:
+        label = f"release {self.position} ({type(mechanism).__name__})"
+        if mechanism != old.mechanism or not same_event(event, old.event):
+            self.findings.append(f"{label}: its event or its noise depends on data")
+        if not _same_reach(reach, old.reach):
+            self.findings.append(f"{label}: its declared reach depends on data")
+        for what, moved, allowed in movements(old.payload, payload, old.reach):
+            if not moved <= allowed * (1 + SLACK):
+                self.findings.append(f"{label}: {what} moved {moved:.6g}, declared {allowed:.6g}")
+
+
+def movements(one: Any, other: Any, reach: Reach) -> Iterator[tuple[str, float, float]]:
+    """Measured and declared movements between two payloads."""
+    if isinstance(one, Objective):
+        yield from _function_movements(one, other, reach)
+        return
+    one, other = np.atleast_1d(one), np.atleast_1d(other)
+    if one.shape != other.shape:
+        yield "the shape", math.inf, 0.0
+        return
+    with np.errstate(all="ignore"):
+        difference = np.abs(one - other)
+    if reach.norm == "coordinates":
+        radius = np.broadcast_to(reach.radius, difference.shape)
+        worst = int(np.argmax(difference - radius))
+        yield "a coordinate", float(difference[worst]), float(radius[worst])
+        return
+    order = {"l1": 1, "l2": 2, "linf": np.inf}[reach.norm]
+    yield "the value", float(np.linalg.norm(difference, order)), _lane_radius(reach)
+
+
+def _lane_radius(reach: Reach) -> float:
+    """A running sum moves by at most the largest decayed radius among its cells."""
+    if reach.lane is None:
+        return float(reach.radius)
+    path, step = reach.lane.path, reach.lane.step
+    return float(reach.radius) * max(
+        radius * math.exp(path.log_decay[step] - path.log_decay[s])
+        for s, radius in enumerate(path.radii[: step + 1])
+    )
+
+
+def _function_movements(
+    one: Objective, other: Objective, reach: Reach
+) -> Iterator[tuple[str, float, float]]:
+    facts = reach.facts
+    assert facts is not None
+    generator = SeededSource(1).noise
+    for scale in (0.0, 0.1, 1.0, 10.0, 1e3):
+        theta = scale * generator.standard_normal(facts.dimension)
+        moved = np.linalg.norm(one.gradient(theta) - other.gradient(theta))
+        yield "the gradient", float(moved), float(reach.radius)
+        bent = np.linalg.eigvalsh(one.hessian(theta) - other.hessian(theta))
+        # One record can only add its own curvature, one direction at a time.
+        size = np.abs(bent)
+        yield "the curvature", float(size.max()), float(facts.smoothness)
+        rank = int(np.sum(size > 1e-9 * max(1.0, facts.smoothness)))
+        records = 2 if reach.radius > reach.single else 1
+        yield "the rank of the curvature", float(rank), float(records * facts.rank)
+
+
+def _same_reach(one: Reach, other: Reach) -> bool:
+    return (
+        one.norm == other.norm
+        and np.array_equal(one.radius, other.radius)
+        and np.array_equal(one.single, other.single)
+        and one.facts == other.facts
+    )
+
+
+def replay(run: Run, pair: Pair) -> list[str]:
+    """Findings of one pair; an empty list means that nothing but released values reached out.
+
+    ``run`` must draw its noise through privopt and return everything it makes public: numbers,
+    arrays, or any object that pickles. What it prints and warns is compared too.
+    """
+    tape = Tape()
+    first = _observe(run, pair.first, pair.first_ids, tape)
+    tape.playing = True
+    second = _observe(run, pair.second, pair.second_ids, tape)
+    findings = list(dict.fromkeys(tape.findings))
+    if tape.position < len(tape.releases):
+        findings.append("the neighbour's run makes fewer releases")
+    for what in ("output", "printed text", "warnings", "error"):
+        if first[what] != second[what]:
+            findings.append(f"the {what} depends on data beyond the released values")
+    return findings
+
+
+def record(run: Run, data: tuple[np.ndarray, np.ndarray]) -> tuple[Any, Tape]:
+    """One run with its releases, for tests that look at the noise."""
+    tape = Tape()
+    token = HOOK.set(tape)
+    try:
+        return run(*data), tape
+    finally:
+        HOOK.reset(token)
+
+
+def _observe(
+    run: Run, data: tuple[np.ndarray, np.ndarray], ids: tuple[int, ...], tape: Tape
+) -> dict[str, Any]:
+    hook, coupling = HOOK.set(tape), COUPLING.set(KeyedCoins(ids))
+    printed, result, error = io.StringIO(), None, None
+    try:
+        with (
+            warnings.catch_warnings(record=True) as caught,
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+        ):
+            warnings.simplefilter("always")
+            try:
+                result = run(data[0].copy(), data[1].copy())
+            except Exception as problem:
+                error = f"{type(problem).__name__}: {problem}"
+    finally:
+        HOOK.reset(hook)
+        COUPLING.reset(coupling)
+    return {
+        "output": _frozen(result),
+        "printed text": printed.getvalue(),
+        "warnings": [str(w.message) for w in caught],
+        "error": error,
+    }
+
+
+def _frozen(result: Any) -> bytes:
+    """Bytes that are equal exactly when two outputs are."""
+    buffer = io.BytesIO()
+    pickler = pickle.Pickler(buffer)
+    pickler.fast = True  # no memo: shared and equal objects pickle alike
+    pickler.dump(result)
+    return buffer.getvalue()

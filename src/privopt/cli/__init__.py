@@ -1,0 +1,24 @@
+"""The command line: ``privopt demo | fit | plan | account``."""
+
+from __future__ import annotations
+
+import typer
+
+from privopt.cli.account import account
+from privopt.cli.demo import demo
+from privopt.cli.fit import fit
+from privopt.cli.plan import plan
+
+app = typer.Typer(
+    name="privopt",
+    help="Differentially private optimization: the epsilon it prints is true.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(demo)
+app.command()(fit)
+app.command()(plan)
+app.command()(account)
+
+__all__ = ["app"]
