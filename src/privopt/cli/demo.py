@@ -18,9 +18,9 @@ SPLITS = 20
 # Upper ends of plausible ranges of the thirty measurements (all start at 0), written down once:
 # declared, not read from the patients.
 UPPER = (
-    (30, 40, 200, 2600, 0.2, 0.4, 0.5, 0.25, 0.35, 0.1)
-    + (3, 5, 25, 600, 0.04, 0.15, 0.4, 0.06, 0.08, 0.03)
-    + (40, 50, 260, 4500, 0.25, 1.1, 1.3, 0.3, 0.7, 0.21)
+    *(30, 40, 200, 2600, 0.2, 0.4, 0.5, 0.25, 0.35, 0.1),
+    *(3, 5, 25, 600, 0.04, 0.15, 0.4, 0.06, 0.08, 0.03),
+    *(40, 50, 260, 4500, 0.25, 1.1, 1.3, 0.3, 0.7, 0.21),
 )
 
 
@@ -49,7 +49,7 @@ def demo(
     )
     scores = {epsilon: [] for epsilon in EPSILONS}
     baseline: list[float] = []
-    guess = max(np.mean(y), 1 - np.mean(y))
+    guess = float(max(np.mean(y), 1 - np.mean(y)))
     with Progress(*Progress.get_default_columns(), TimeElapsedColumn(), console=console) as bar:
         task = bar.add_task("fitting", total=SPLITS * (len(EPSILONS) + 1))
         for split in range(SPLITS):

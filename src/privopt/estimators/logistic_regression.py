@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -84,7 +84,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
         epsilon: float = 1.0,
         delta: float = 0.0,
         *,
-        neighbouring: Neighbouring = "zero_out",
+        neighbouring: str = "zero_out",
         data_norm: float = 1.0,
         fit_intercept: bool = True,
         solver: str = "auto",
@@ -112,7 +112,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
         X : array, sparse matrix or data frame of shape (n_samples, n_features)
         y : array of shape (n_samples,)
         """
-        budget = Budget(self.epsilon, self.delta, self.neighbouring)
+        budget = Budget(self.epsilon, self.delta, cast(Neighbouring, self.neighbouring))
         problem = Problem(Logistic(), data_norm=self.data_norm, intercept=self._column())
         source = source_for(self.random_state)
         X, y = self._validated(X, y)
@@ -183,7 +183,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
             concrete(X),
             accept_sparse="csr",
             dtype=_FLOATS,
-            ensure_all_finite=True if self.nan_policy == "raise" else False,
+            ensure_all_finite=self.nan_policy == "raise",
         )
         y = column_or_1d(np.asarray(concrete(y, "y")), warn=True)
         if len(y) != X.shape[0]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
@@ -80,7 +80,8 @@ def _newton_direction(
     def product(vector: np.ndarray) -> np.ndarray:
         return function.hessian_product(curvatures, vector) + regularisation * vector
 
-    operator = LinearOperator((theta.size, theta.size), matvec=product, dtype=float)
+    shape = (theta.size, theta.size)
+    operator: Any = cast(Any, LinearOperator)(shape, matvec=product, dtype=float)
     forcing = min(0.1, float(np.linalg.norm(gradient)) ** 0.5)
     direction, _ = cg(operator, -gradient, rtol=max(forcing, 1e-6), maxiter=500)
     return direction

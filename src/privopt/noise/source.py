@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -62,7 +62,8 @@ def _fresh_generator() -> np.random.Generator:
     from randomgen import AESCounter
 
     # ``key`` is used as it is; ``seed`` would be expanded by a generator that is not cryptographic.
-    return np.random.Generator(AESCounter(key=int.from_bytes(os.urandom(16), "little")))
+    bits: Any = AESCounter(key=int.from_bytes(os.urandom(16), "little"))
+    return np.random.Generator(bits)
 
 
 class SeededSource(Source):

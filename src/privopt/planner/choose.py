@@ -10,6 +10,9 @@ from privopt.privacy import Budget, Refused
 from privopt.problem import Problem
 from privopt.solvers import Plan, catalogue, solver_named
 
+TIE = 1.25
+"""Bounds this close say nothing about which solver is better: the fewer passes go first."""
+
 
 @dataclass(frozen=True)
 class Ranking:
@@ -43,8 +46,14 @@ def rank(facts: Facts, budget: Budget) -> Ranking:
             plans.append(Plan(solver, facts, budget, solver.settings(facts, budget)))
         else:
             refused[name] = sentence
-    plans.sort(key=lambda plan: (plan.solver.reference, plan.settings.bound, plan.settings.passes))
-    return Ranking(facts, budget, tuple(plans), refused)
+    least = min((plan.settings.bound for plan in plans if not plan.solver.reference), default=0.0)
+
+    def order(plan: Plan) -> tuple[bool, bool, float]:
+        settings = plan.settings
+        tied = settings.bound <= TIE * least
+        return plan.solver.reference, not tied, settings.passes if tied else settings.bound
+
+    return Ranking(facts, budget, tuple(sorted(plans, key=order)), refused)
 
 
 def plan(

@@ -70,7 +70,7 @@ class Accountant:
         return _epsilon(tuple(sorted(kinds.items(), key=repr)), delta, self.neighbouring)
 
     def delta(self, what: Charge | Spend, epsilon: float) -> float:
-        """Smallest proved delta at this epsilon (by inverting ``epsilon``, except in closed form)."""
+        """Smallest proved delta at this epsilon."""
         if isinstance(what, Spend):
             return max((self.delta(charge, epsilon) for _, charge in what.frontier()), default=0.0)
         kinds = self._resolve(what)

@@ -66,7 +66,7 @@ def smallest_epsilon(profile: Callable[[float], float], delta: float) -> float:
 
 
 def largest(holds: Callable[[float], bool], start: float) -> float:
-    """Largest positive x for which the monotone predicate holds (true for small x), rounded down."""
+    """Largest positive x for which a predicate that holds for small x holds, rounded down."""
     high = start
     while holds(high):
         high *= 2

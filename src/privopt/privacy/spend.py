@@ -175,11 +175,11 @@ def _lane_charges(
     later = {name: np.cumsum(values[::-1])[::-1] for name, values in squares.items()}
     for step, (cell, radius) in enumerate(zip(path.cells, path.radii, strict=True)):
         weight = (radius * math.exp(-decay[step])) ** 2
-        kinds: list[Kind] = []
+        found: list[Kind] = []
         if later["mu"][step] > 0:
             mu = math.sqrt(weight * later["mu"][step])
-            kinds.append(Gaussian(mu, mu))
+            found.append(Gaussian(mu, mu))
         if later["rho"][step] > 0:
-            kinds.append(Concentrated(weight * float(later["rho"][step])))
-        if kinds:
-            yield cell, tuple(kinds)
+            found.append(Concentrated(weight * float(later["rho"][step])))
+        if found:
+            yield cell, tuple(found)

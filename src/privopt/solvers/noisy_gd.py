@@ -6,8 +6,8 @@ steps, then an average of the iterates.
 Bounds on the expected excess of the sum, with V the expected square of one step's noise and R the
 radius of the domain:
 
-* smooth, eta <= 1/(n beta): R^2/(2 eta T) + eta V for the average of theta_1..theta_T. With Gaussian
-  noise V = p s^2 L^2 T / mu^2 and the best eta T is R mu / (s L sqrt(2p)): sqrt(2p) s L R / mu.
+* smooth, eta <= 1/(n beta): R^2/(2 eta T) + eta V for the average of theta_1..theta_T. Gaussian
+  noise has V = p s^2 L^2 T / mu^2 and the best eta T is R mu / (s L sqrt(2p)): sqrt(2p) s L R / mu.
 * Lipschitz: R sqrt((n^2 L^2 + V)/T) for the average of theta_0..theta_(T-1).
 * strongly convex with Lambda: eta_t = 2/(Lambda (t+1)), weights proportional to t:
   2 (G^2 + V) / (Lambda (T+1)).
@@ -179,7 +179,7 @@ def _tune(facts: Facts, rule: Rule, steps: int, spread: float) -> tuple[float, f
 
 def _step_counts(facts: Facts, budget: Budget, clip_norm: float, most: int) -> list[int]:
     """Numbers of steps worth trying: a grid, and where the smooth bound stops falling."""
-    counts = {int(round(most ** (i / 60))) for i in range(61)}
+    counts = {round(most ** (i / 60)) for i in range(61)}
     if facts.smooth and not budget.pure:
         one = _expected_square(facts, budget, clip_norm, 1)
         path = facts.radius() / math.sqrt(2 * one)

@@ -152,7 +152,7 @@ def _least_regularisation(facts: Facts, budget: Budget) -> float:
 
 
 def _expected_square(facts: Facts, budget: Budget, noise: Noise, lam: float) -> float:
-    """E||b||^2 as a function of lambda; close enough to the calibrated noise to choose lambda by."""
+    """E||b||^2 as a function of lambda, close enough to the calibrated one to choose lambda by."""
     reach = facts.relation_factor * facts.lipschitz()
     spare = budget.epsilon * (1 - OUTPUT_SHARE) - facts.repeats * _log_determinant(facts, lam)
     if spare <= 0:
