@@ -31,6 +31,8 @@ def hostile_pairs(
     seed: int = 0,
 ) -> list[Pair]:
     """At least twenty pairs under the given relation, from outliers to NaN to size boundaries."""
+    if n < 10 or p < 1:
+        raise ValueError("hostile pairs need at least ten records and one feature.")
     generator = SeededSource(seed).noise
     X = generator.standard_normal((n, p))
     y = np.sign(generator.standard_normal(n)) if classification else generator.standard_normal(n)

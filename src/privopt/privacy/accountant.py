@@ -232,6 +232,10 @@ def _distribution_route(
     """
     if delta < SMALLEST_DELTA or any(isinstance(kind, Concentrated) for kind in kinds):
         return None
+    mu = _total_mu(kinds)
+    kinds = Counter({k: c for k, c in kinds.items() if not isinstance(k, Gaussian)})
+    if mu > 0:
+        kinds[Gaussian(mu, mu)] = 1
     count = sum(kinds.values())
     step = 1e-2 / math.sqrt(count)
     lumps = [(c, k.pure(neighbouring)) for k, c in kinds.items()]

@@ -146,6 +146,14 @@ def folded_tail(t: np.ndarray, mu: float, shift: float, slope: np.ndarray | floa
     return np.maximum(np.where(s > 0, above, below), 0.0)
 
 
+def rayleigh_tail(s: np.ndarray, scale: float) -> np.ndarray:
+    """E(1 - e^(s - W))_+ for W = scale times a chi variable with two degrees of freedom."""
+    s = np.asarray(s, dtype=float)
+    start = np.maximum(s, 0.0) / scale
+    beyond = scale * math.sqrt(2 * math.pi) * np.exp(s + scale**2 / 2 + log_ndtr(-start - scale))
+    return np.where(s < 0, -np.expm1(np.minimum(s, 0.0)), 0.0) + beyond
+
+
 def replace_tail(t: np.ndarray, mu: float, log_determinant: float) -> np.ndarray:
     """Replace-one profile of Gaussian objective perturbation for a generalised linear model.
 

@@ -1,0 +1,243 @@
+"""Properties that every solver has, filled by the catalogue: adding a solver adds its tests."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from importlib import import_module
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from privopt import Budget, Problem, Refused
+from privopt.audit import hostile_pairs, noise_p_value, record, replay
+from privopt.facts import Facts
+from privopt.geometry import L2Ball
+from privopt.losses import Logistic
+from privopt.mechanisms import same_event
+from privopt.noise import SeededSource, SilentSource
+from privopt.oracle import Oracle
+from privopt.privacy import Accountant, Certificate, spend
+from privopt.privacy.budget import NEIGHBOURING
+from privopt.solvers import catalogue, declare, execute, row_bounds
+
+from .cases import PROBLEMS, all_cases, applies, make_plan, public_run, sample
+
+CASES = all_cases()
+NAMES = sorted(catalogue())
+
+
+@pytest.mark.parametrize(("name", "problem", "relation", "delta"), CASES)
+def test_replay_on_hostile_neighbours(name, problem, relation, delta):
+    """On every hostile pair: same calls, same public arguments, movements within the reach."""
+    task = PROBLEMS[problem]
+    run = public_run(name, task, Budget(1.0, delta, relation))
+    pairs = hostile_pairs(relation, classification=task.loss.classification)
+    assert len(pairs) >= 20
+    found = {pair.name: findings for pair in pairs if (findings := replay(run, pair))}
+    assert found == {}
+
+
+@pytest.mark.parametrize(("name", "problem", "relation", "delta"), CASES)
+def test_declared_events_equal_the_transcript(name, problem, relation, delta):
+    """The dry run on no data releases exactly what the run releases, within the budget."""
+    task = PROBLEMS[problem]
+    budget = Budget(0.7, delta, relation)
+    plan = make_plan(name, task, budget, n=50, p=3)
+    X, y = sample(50, 3, classification=task.loss.classification)
+    source = SeededSource(1)
+    oracle = Oracle.over(
+        X,
+        y,
+        neighbouring=relation,
+        bounds=row_bounds(plan),
+        source=source,
+        classification=task.loss.classification,
+    )
+    declared = declare(plan)
+    log = []
+    from privopt.mechanisms import Gate
+
+    gate = Gate(source, guard=log.append)
+    plan.solver.run(oracle, gate, task, plan.settings)
+    assert len(declared) == len(log) > 0
+    assert all(same_event(a, b) for a, b in zip(declared, log, strict=True))
+    epsilon = Accountant(relation).epsilon(spend(declared), delta)
+    assert epsilon <= budget.epsilon * (1 + 1e-9)
+    # The budget is used, not wasted.
+    assert epsilon >= 0.98 * budget.epsilon
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("name", "problem", "relation", "delta"), CASES)
+def test_noise_follows_the_declared_law(name, problem, relation, delta):
+    """Halving the noise, or dropping a factor of the sensitivity, fails. False alarms: 1e-6 each."""
+    task = PROBLEMS[problem]
+    X, y = sample(40, 4, classification=task.loss.classification)
+    tapes = []
+    for seed in range(40):
+        run = public_run(name, task, Budget(1.0, delta, relation), seed=seed)
+        tapes.append(record(run, (X, y))[1])
+    assert noise_p_value(tapes) > 1e-6
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("problem", ["logistic", "logistic, intercept, ridge", "huber"])
+def test_without_noise_it_reaches_the_optimum(name, problem):
+    """With silent noise and a generous budget a solver solves the problem."""
+    task = PROBLEMS[problem]
+    n, p = 400, 3
+    X, y = sample(n, p, classification=task.loss.classification)
+    budget = Budget(50.0, 1e-3)
+    if not applies(name, task, budget, n, p):
+        pytest.skip(f"{name} refuses this problem")
+    solver = catalogue()[name]
+    facts = Facts(task, n, task.dimension(p), "zero_out")
+    plan = make_plan(name, task, budget, n, p)
+    plan = type(plan)(solver, facts, budget, solver.settings(facts, budget))
+    source = SilentSource()
+    oracle = Oracle.over(
+        X,
+        y,
+        neighbouring="zero_out",
+        bounds=row_bounds(plan),
+        source=source,
+        classification=task.loss.classification,
+    )
+    (theta,), _ = execute(plan, [oracle], source)
+    full = np.column_stack([X, np.full(n, task.intercept)]) if task.intercept else X
+
+    def risk(w):
+        return float(np.mean(task.loss.value(full @ w, y))) + task.l2 / 2 * float(w @ w)
+
+    def slope(w):
+        return task.loss.slope(full @ w, y) @ full / n + task.l2 * w
+
+    best = minimize(risk, np.zeros(full.shape[1]), jac=slope, method="BFGS", tol=1e-9)
+    reached = risk(theta) - risk(task.domain.project(best.x))
+    assert reached <= 0.02 * (risk(np.zeros(full.shape[1])) - best.fun)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("name", NAMES)
+def test_error_falls_with_data_and_with_epsilon(name):
+    """Ten times the records, or the budget, at least halves the mean excess risk."""
+    task = Problem(Logistic(), L2Ball(5.0))
+
+    def excess(n, epsilon):
+        X, y = sample(n, 4, seed=3)
+        best = minimize(
+            lambda w: np.logaddexp(0, -y * (X @ w)).mean(), np.zeros(4), method="BFGS"
+        ).fun
+        budget = Budget(epsilon, 1e-6)
+        found = []
+        for seed in range(10):
+            plan = make_plan(name, task, budget, n, 4, **({"n_iter": 60} if "gd" in name else {}))
+            source = SeededSource(seed)
+            oracle = Oracle.over(
+                X, y, neighbouring="zero_out", bounds=row_bounds(plan), source=source
+            )
+            (theta,), _ = execute(plan, [oracle], source)
+            found.append(np.logaddexp(0, -y * (X @ theta)).mean() - best)
+        return np.mean(found)
+
+    few = excess(500, 0.3)
+    assert excess(5000, 0.3) < few / 2
+    assert excess(500, 3.0) < few / 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_catalogue_entry_is_complete(name):
+    solver = catalogue()[name]
+    module = import_module(f"privopt.solvers.{name}")
+    assert solver is module.SOLVER
+    assert solver.name == name
+    assert solver.summary
+    assert "Formal guarantee" in (type(solver).__doc__ or "")
+    text = module.__doc__ or ""
+    assert "Reference" in text
+    assert "ound" in text
+    assert pickle.loads(pickle.dumps(solver)).name == name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_unknown_setting_is_refused(name):
+    task, budget = PROBLEMS["logistic"], Budget(1.0, 1e-5)
+    with pytest.raises(ValueError, match="no setting named 'speed'"):
+        catalogue()[name].settings(Facts(task, 10, 2, "zero_out"), budget, speed=11)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_refuses_a_loss_that_is_not_lipschitz(name):
+    from privopt.losses import Squared
+
+    sentence = catalogue()[name].refuse(Facts(Problem(Squared()), 10, 2, "zero_out"), Budget(1.0))
+    assert sentence is not None
+    assert "Squared" in sentence
+    assert sentence.endswith(".")
+
+
+@pytest.mark.parametrize(("name", "problem", "relation", "delta"), CASES)
+def test_settings_are_public_and_deterministic(name, problem, relation, delta):
+    """Settings are JSON values that depend on facts and budget only, and noise grows with less
+    budget."""
+    task = PROBLEMS[problem]
+    plan = make_plan(name, task, Budget(1.0, delta, relation), n=100, p=5)
+    again = make_plan(name, task, Budget(1.0, delta, relation), n=100, p=5)
+    assert plan.settings == again.settings
+    public = plan.settings.public()
+    assert all(isinstance(v, (int, float, str, bool)) for v in public.values())
+    tighter = make_plan(name, task, Budget(0.5, delta, relation), n=100, p=5)
+    assert tighter.settings.public()["noise_multiplier"] > public["noise_multiplier"]
+    assert 0 < plan.settings.bound < math.inf
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("relation", NEIGHBOURING)
+def test_several_models_share_one_budget(name, relation):
+    """Three models on the same records: one certificate, within the budget, for all of them."""
+    task, budget = PROBLEMS["logistic"], Budget(1.0, 1e-5, relation)
+    solver = catalogue()[name]
+    facts = Facts(task, 30, 2, relation, repeats=3)
+    from privopt.solvers import Plan
+
+    from .cases import SHORT
+
+    plan = Plan(solver, facts, budget, solver.settings(facts, budget, **SHORT.get(name, {})))
+    X, y = sample(30, 2)
+    source = SeededSource(0)
+    first = Oracle.over(X, y, neighbouring=relation, bounds=row_bounds(plan), source=source)
+    thetas, certificate = execute(plan, [first, first.labelled(-y), first.labelled(y)], source)
+    single = make_plan(name, task, budget, 30, 2)
+    assert len(thetas) == 3
+    assert certificate.releases == 3 * len(declare(single))
+    assert 0.98 <= certificate.epsilon <= 1 + 1e-9
+    assert certificate.verify()
+    assert Certificate.from_json(certificate.to_json()) == certificate
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_plan_over_budget_is_refused_before_data_is_touched(name):
+    """A solver whose settings do not fit the budget never gets to open a value."""
+    from dataclasses import replace
+
+    task, budget = PROBLEMS["logistic"], Budget(1.0, 1e-5)
+    plan = make_plan(name, task, budget, 30, 2)
+    loud = replace(
+        plan,
+        settings=replace(plan.settings, noise_multiplier=plan.settings.noise_multiplier / 2),
+    )
+    X, y = sample(30, 2)
+    source = SeededSource(0)
+    oracle = Oracle.over(X, y, neighbouring="zero_out", bounds=row_bounds(plan), source=source)
+    opened = []
+    from privopt.mechanisms import HOOK
+
+    token = HOOK.set(lambda *args: opened.append(args))
+    try:
+        with pytest.raises(Refused, match="more than its budget"):
+            execute(loud, [oracle], source)
+    finally:
+        HOOK.reset(token)
+    assert opened == []
