@@ -8,7 +8,7 @@ Chaudhuri, Monteleoni and Sarwate (2011), JMLR 12; Wu et al. (2017), SIGMOD.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
@@ -116,7 +116,7 @@ class Minimiser:
 
     regularisation: float
     tolerance: float
-    domain: Domain = WholeSpace()
+    domain: Domain = field(default_factory=WholeSpace)
     centre: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:

@@ -37,8 +37,8 @@ class StableSGD:
     decreasing : bool
         step_t = min(1/(smoothness + ridge), 1/(ridge t)) instead.
     average : bool
-        Return the average of the iterates of the last pass, each before its step, instead of the
-        last iterate. Constant steps only.
+        Return the average of all iterates, each before its step, instead of the last one. Constant
+        steps only.
     ridge : float
         Strong convexity of the regulariser that every single step contains, on the mean scale.
     domain : Domain
@@ -51,7 +51,8 @@ class StableSGD:
     changed record adds at most step a L / batch, with a L the reach (L for a record that is zeroed
     out, 2 L for one that is replaced). Each pass holds it once:
 
-    * constant steps: S = passes a L step / batch, for every iterate, so for averages too;
+    * constant steps: passes a L step / batch for the last iterate, and for the average of all
+      iterates at most (passes + 1)/2 a L step / batch, the mean over passes of visits so far;
     * decreasing steps: each later step t contracts by 1 - step_t ridge, and the products telescope
       to a L / (ridge batch passes batches) for each visit: S = a L / (ridge batch batches).
 
@@ -96,7 +97,8 @@ class StableSGD:
             return reach.radius / (self.ridge * self.batch * self.batches)
         if self.step > 2 / (facts.smoothness + self.ridge):
             raise Refused("stable SGD needs a step of at most 2 / smoothness.")
-        return self.passes * reach.radius * self.step / self.batch
+        visits = (self.passes + 1) / 2 if self.average else self.passes
+        return visits * reach.radius * self.step / self.batch
 
     def value(self, objective: Objective) -> np.ndarray:
         smoothness = objective.loss.smoothness_in("l2", objective.rows.bounds.size)
@@ -109,11 +111,10 @@ class StableSGD:
             for first in range(0, self.batch * self.batches, self.batch)
         ]
         for _ in range(self.passes):
-            total[:] = 0.0
             for part in parts:
                 t += 1
                 total += theta
                 gradient = part.gradient(theta) / self.batch if part.count else 0.0
                 step = min(largest, 1 / (self.ridge * t)) if self.decreasing else largest
                 theta = self.domain.project(theta - step * (gradient + self.ridge * theta))
-        return total / self.batches if self.average else theta
+        return total / t if self.average else theta
