@@ -15,7 +15,13 @@ from privopt.losses import Absolute, Hinge, Huber, Logistic, SmoothedHinge, Squa
 from privopt.privacy.budget import NEIGHBOURING
 from privopt.solvers import Plan, catalogue
 
-SHORT: dict[str, dict[str, Any]] = {"noisy_gd": {"n_iter": 12}}
+SHORT: dict[str, dict[str, Any]] = {
+    "noisy_gd": {"n_iter": 12},
+    "bolt_on_sgd": {"batch_size": 7},
+    "phased_localization": {"batch_size": 5},
+}
+# One pass over 400 records leaves a sampling error that no budget removes.
+WITHOUT_NOISE = {"phased_localization": 0.25, "bolt_on_sgd": 0.1}
 DELTAS = (0.0, 1e-5)
 PROBLEMS = {
     "logistic": Problem(Logistic(), L2Ball(3.0)),

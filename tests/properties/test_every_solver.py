@@ -22,7 +22,7 @@ from privopt.privacy import Accountant, Certificate, spend
 from privopt.privacy.budget import NEIGHBOURING
 from privopt.solvers import catalogue, declare, execute, row_bounds
 
-from .cases import PROBLEMS, all_cases, applies, make_plan, public_run, sample
+from .cases import PROBLEMS, WITHOUT_NOISE, all_cases, applies, make_plan, public_run, sample
 
 CASES = all_cases()
 NAMES = sorted(catalogue())
@@ -72,7 +72,7 @@ def test_declared_events_equal_the_transcript(name, problem, relation, delta):
 @pytest.mark.statistical
 @pytest.mark.parametrize(("name", "problem", "relation", "delta"), CASES)
 def test_noise_follows_the_declared_law(name, problem, relation, delta):
-    """Halving the noise, or dropping a factor of the sensitivity, fails. False alarms: 1e-6 each."""
+    """Halving the noise, or dropping a factor of the sensitivity, fails. False alarm: 1e-6 each."""
     task = PROBLEMS[problem]
     X, y = sample(40, 4, classification=task.loss.classification)
     tapes = []
@@ -116,7 +116,8 @@ def test_without_noise_it_reaches_the_optimum(name, problem):
 
     best = minimize(risk, np.zeros(full.shape[1]), jac=slope, method="BFGS", tol=1e-9)
     reached = risk(theta) - risk(task.domain.project(best.x))
-    assert reached <= 0.02 * (risk(np.zeros(full.shape[1])) - best.fun)
+    share = WITHOUT_NOISE.get(name, 0.02)
+    assert reached <= share * (risk(np.zeros(full.shape[1])) - best.fun)
 
 
 @pytest.mark.statistical
@@ -198,6 +199,8 @@ def test_settings_are_public_and_deterministic(name, problem, relation, delta):
 def test_several_models_share_one_budget(name, relation):
     """Three models on the same records: one certificate, within the budget, for all of them."""
     task, budget = PROBLEMS["logistic"], Budget(1.0, 1e-5, relation)
+    if not applies(name, task, budget):
+        pytest.skip(f"{name} refuses this relation")
     solver = catalogue()[name]
     facts = Facts(task, 30, 2, relation, repeats=3)
     from privopt.solvers import Plan

@@ -156,6 +156,23 @@ def feature_norms(X: Any) -> np.ndarray:
     return _power_norms(X, 1)
 
 
+def clip_factors(X: Any, bound: float) -> np.ndarray:
+    """What each row must be multiplied by so that its norm is at most the bound."""
+    return bound / np.maximum(feature_norms(X), bound)
+
+
+def tamed(X: Any) -> Any:
+    """X, with rows whose norm overflows scaled down to a large one: their direction survives."""
+    with np.errstate(over="ignore"):
+        wild = ~np.isfinite(feature_norms(X))
+    if not wild.any():
+        return X
+    largest = abs(X).max(axis=1)
+    largest = largest.toarray().ravel() if sp.issparse(largest) else np.asarray(largest)
+    factors = np.where(wild, 2.0**30 / np.where(wild, largest, 1.0), 1.0)
+    return sp.csr_array(X.multiply(factors[:, None])) if sp.issparse(X) else X * factors[:, None]
+
+
 def _power_norms(X: Any, power: int) -> np.ndarray:
     """l2 norm of each row of X ** power."""
     if sp.issparse(X):
