@@ -131,7 +131,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
         )
         source = source_for(self.random_state)
         # A failed fit leaves nothing behind: what is learned about X is kept aside until the end.
-        aside = clone(self)
+        aside = cast(LogisticRegression, clone(self))
         X, y = aside._validated(X, y)
         classes, labels, assumptions = self._labels(y)
         models = 1 if len(classes) == 2 else len(classes)

@@ -161,7 +161,9 @@ def _lane_charges(
     r_s exp(d_t - d_s), so its squared loss is r_s^2 times the sum over later releases of
     (value e^{d_t - d_s})^2, which obeys a backward recursion.
     """
-    if len(set(path.cells)) < len(path.cells):
+    entered = set(path.cells)
+    parents = {cell[:depth] for cell in entered for depth in range(len(cell))}
+    if len(entered) < len(path.cells) or entered & parents:
         raise Refused("a cell that enters a running sum twice is not accounted.")
     decay = np.asarray(path.log_decay)
     squares = {"mu": np.zeros(len(decay)), "rho": np.zeros(len(decay))}
