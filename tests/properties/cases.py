@@ -31,12 +31,18 @@ PROBLEMS = {
     "smoothed hinge": Problem(SmoothedHinge(0.5), L2Ball(3.0), intercept=1.0),
     "hinge": Problem(Hinge(), L2Ball(3.0)),
     "absolute": Problem(Absolute(), L2Ball(3.0)),
+    "bounded columns": Problem(Logistic(), WholeSpace(), intercept=0.5, column_bounds=1.0),
 }
 
 
 def applies(name: str, problem: Problem, budget: Budget, n: int = 60, p: int = 4) -> bool:
     facts = Facts(problem, n, problem.dimension(p), budget.neighbouring)
     return catalogue()[name].refuse(facts, budget) is None
+
+
+def first_problem(name: str, budget: Budget) -> Problem:
+    """A problem that the solver takes."""
+    return next(problem for problem in PROBLEMS.values() if applies(name, problem, budget))
 
 
 def all_cases() -> list[tuple[str, str, str, float]]:

@@ -22,7 +22,16 @@ from privopt.privacy import Accountant, Certificate, spend
 from privopt.privacy.budget import NEIGHBOURING
 from privopt.solvers import catalogue, declare, execute, row_bounds
 
-from .cases import PROBLEMS, WITHOUT_NOISE, all_cases, applies, make_plan, public_run, sample
+from .cases import (
+    PROBLEMS,
+    WITHOUT_NOISE,
+    all_cases,
+    applies,
+    first_problem,
+    make_plan,
+    public_run,
+    sample,
+)
 
 CASES = all_cases()
 NAMES = sorted(catalogue())
@@ -125,6 +134,8 @@ def test_without_noise_it_reaches_the_optimum(name, problem):
 def test_error_falls_with_data_and_with_epsilon(name):
     """Ten times the records, or the budget, at least halves the mean excess risk."""
     task = Problem(Logistic(), L2Ball(5.0))
+    if not applies(name, task, Budget(1.0, 1e-6), 500, 4):
+        pytest.skip(f"{name} refuses this problem")
 
     def excess(n, epsilon):
         X, y = sample(n, 4, seed=3)
@@ -198,11 +209,12 @@ def test_settings_are_public_and_deterministic(name, problem, relation, delta):
 @pytest.mark.parametrize("relation", NEIGHBOURING)
 def test_several_models_share_one_budget(name, relation):
     """Three models on the same records: one certificate, within the budget, for all of them."""
-    task, budget = PROBLEMS["logistic"], Budget(1.0, 1e-5, relation)
-    if not applies(name, task, budget):
+    budget = Budget(1.0, 1e-5, relation)
+    taken = [task for task in PROBLEMS.values() if applies(name, task, budget)]
+    if not taken:
         pytest.skip(f"{name} refuses this relation")
     solver = catalogue()[name]
-    facts = Facts(task, 30, 2, relation, repeats=3)
+    facts = Facts(taken[0], 30, taken[0].dimension(2), relation, repeats=3)
     from privopt.solvers import Plan
 
     from .cases import SHORT
@@ -212,9 +224,8 @@ def test_several_models_share_one_budget(name, relation):
     source = SeededSource(0)
     first = Oracle.over(X, y, neighbouring=relation, bounds=row_bounds(plan), source=source)
     thetas, certificate = execute(plan, [first, first.labelled(-y), first.labelled(y)], source)
-    single = make_plan(name, task, budget, 30, 2)
     assert len(thetas) == 3
-    assert certificate.releases == 3 * len(declare(single))
+    assert certificate.releases == len(declare(plan)) >= 3
     assert 0.98 <= certificate.epsilon <= 1 + 1e-9
     assert certificate.verify()
     assert Certificate.from_json(certificate.to_json()) == certificate
@@ -225,8 +236,8 @@ def test_a_plan_over_budget_is_refused_before_data_is_touched(name):
     """A solver whose settings do not fit the budget never gets to open a value."""
     from dataclasses import replace
 
-    task, budget = PROBLEMS["logistic"], Budget(1.0, 1e-5)
-    plan = make_plan(name, task, budget, 30, 2)
+    budget = Budget(1.0, 1e-5)
+    plan = make_plan(name, first_problem(name, budget), budget, 30, 2)
     loud = replace(
         plan,
         settings=replace(plan.settings, noise_multiplier=plan.settings.noise_multiplier / 2),

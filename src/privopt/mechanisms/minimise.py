@@ -16,6 +16,8 @@ from privopt.privacy.budget import Refused
 
 DENSE_DIMENSION = 1500
 MOST_ITERATIONS = 200
+MANY_RECORDS = 50_000
+ROUGH_SHARE = 0.1
 
 
 class Smooth(Protocol):
@@ -60,6 +62,7 @@ def minimise(
     theta = centre.copy()
     at = gradient(theta)
     best = float(np.linalg.norm(at))
+    newton = _Newton(function, regularisation)
     for _ in range(MOST_ITERATIONS):
         if best <= gradient_norm:
             if domain is None or domain.contains(theta, 0.0):
@@ -74,10 +77,12 @@ def minimise(
                 start=theta,
                 distance=gradient_norm / regularisation,
             )
-        direction = _newton_direction(function, theta, at, regularisation)
-        moved = _line_search(gradient, theta, direction, best)
+        moved = _line_search(gradient, theta, newton.direction(theta, at), best)
+        while moved is None and newton.sharpen():
+            moved = _line_search(gradient, theta, newton.direction(theta, at), best)
         if moved is None:
             break
+        newton.judge(moved[2] / best)
         theta, at, best = moved
     raise Refused(
         "the perturbed objective was not minimised to its certified tolerance; the budget is "
@@ -85,26 +90,64 @@ def minimise(
     )
 
 
-def _newton_direction(
-    function: Smooth, theta: np.ndarray, gradient: np.ndarray, regularisation: float
-) -> np.ndarray:
-    if theta.size <= DENSE_DIMENSION:
-        hessian = function.hessian(theta)
-        hessian[np.diag_indices_from(hessian)] += regularisation
-        try:
-            return -cho_solve(cho_factor(hessian, check_finite=False), gradient)
-        except LinAlgError:
-            return -gradient / regularisation
-    curvatures = function.curvatures(theta)
+class _Newton:
+    """Newton directions that build no more of a Hessian than the progress demands.
 
-    def product(vector: np.ndarray) -> np.ndarray:
-        return function.hessian_product(curvatures, vector) + regularisation * vector
+    With many records a share of them gives a Hessian good enough to shrink the residual many times
+    per step; a factor is kept while it does so. Only the path depends on this, not the certificate.
+    """
 
-    shape = (theta.size, theta.size)
-    operator: Any = cast(Any, LinearOperator)(shape, matvec=product, dtype=float)
-    forcing = min(0.1, float(np.linalg.norm(gradient)) ** 0.5)
-    direction, _ = cg(operator, -gradient, rtol=max(forcing, 1e-6), maxiter=500)
-    return direction
+    def __init__(self, function: Smooth, regularisation: float) -> None:
+        self._function, self._regularisation = function, regularisation
+        self._rough = getattr(function, "count", 0) >= MANY_RECORDS
+        self._factor: Any = None
+        self._fresh = False
+
+    def direction(self, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        if theta.size > DENSE_DIMENSION:
+            return self._by_conjugate_gradients(theta, gradient)
+        self._fresh = self._factor is None
+        if self._factor is None:
+            hessian = (
+                cast(Any, self._function).rough_hessian(theta, ROUGH_SHARE)
+                if self._rough
+                else self._function.hessian(theta)
+            )
+            hessian[np.diag_indices_from(hessian)] += self._regularisation
+            try:
+                self._factor = cho_factor(hessian, check_finite=False)
+            except LinAlgError:
+                return -gradient / self._regularisation
+        return -cho_solve(self._factor, gradient)
+
+    def sharpen(self) -> bool:
+        """After a step that failed: a new factor, then all records; False if both were in use."""
+        if self._factor is None or (self._fresh and not self._rough):
+            return False
+        self._rough = self._rough and not self._fresh
+        self._factor = None
+        return True
+
+    def judge(self, shrunk: float) -> None:
+        """Keep a factor that shrinks the residual at least tenfold, renew it otherwise."""
+        if shrunk > 0.1:
+            # A new rough factor that is slow, close to the end, is not going to be better again.
+            self._rough = self._rough and not (self._fresh and shrunk > 0.5)
+            self._factor = None
+
+    def _by_conjugate_gradients(self, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        curvatures = self._function.curvatures(theta)
+
+        def product(vector: np.ndarray) -> np.ndarray:
+            return (
+                self._function.hessian_product(curvatures, vector) + self._regularisation * vector
+            )
+
+        shape = (theta.size, theta.size)
+        operator: Any = cast(Any, LinearOperator)(shape, matvec=product, dtype=float)
+        forcing = min(0.1, float(np.linalg.norm(gradient)) ** 0.5)
+        direction, _ = cg(operator, -gradient, rtol=max(forcing, 1e-6), maxiter=500)
+        return direction
 
 
 def _line_search(

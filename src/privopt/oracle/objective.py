@@ -56,6 +56,16 @@ class Objective:
     def hessian(self, theta: np.ndarray) -> np.ndarray:
         return self.rows.weighted_gram(theta, lambda z, y, size: self.loss.curvature(z, y))
 
+    def rough_hessian(self, theta: np.ndarray, share: float) -> np.ndarray:
+        """The Hessian estimated from a share of the records, in pieces spread over the data."""
+        pieces = 16
+        width = int(self.count * share / pieces)
+        starts = [self.count * i // pieces for i in range(pieces)]
+        total = np.zeros((self.dimension, self.dimension))
+        for start in starts:
+            total += self.part(start, start + width).hessian(theta)
+        return total * (self.count / (pieces * width))
+
     def curvatures(self, theta: np.ndarray) -> Any:
         return self.rows.weights(theta, lambda z, y, size: self.loss.curvature(z, y))
 

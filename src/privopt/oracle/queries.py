@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_numpy_array
 
 from privopt.losses import Loss
 from privopt.oracle.reach import ReachNorm
@@ -59,7 +59,14 @@ class ClippedGradient:
 
     def _weigh(self, margins: Any, labels: Any, sizes: Any) -> Any:
         slope = self.loss.slope(margins, labels)
-        return slope * (self.clip_norm / (abs(slope) * sizes).clip(min=self.clip_norm))
+        if not is_numpy_array(slope):
+            return slope * (self.clip_norm / (abs(slope) * sizes).clip(min=self.clip_norm))
+        factor = np.abs(slope)
+        factor *= sizes
+        np.maximum(factor, self.clip_norm, out=factor)
+        np.divide(self.clip_norm, factor, out=factor)
+        factor *= slope
+        return factor
 
     def _weigh_carefully(self, margins: Any, labels: Any, sizes: Any) -> Any:
         xp = array_namespace(margins)

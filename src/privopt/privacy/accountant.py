@@ -93,12 +93,7 @@ class Accountant:
     def holds(self, charge: Charge, epsilon: float, delta: float) -> bool:
         """Whether (epsilon, delta) is proved for a charge; quicker than computing its epsilon."""
         kinds = self._resolve(charge)
-        if sum(k.pure(self.neighbouring) * c for k, c in kinds.items()) <= epsilon:
-            return True
-        profile = _objective_profile(kinds, self.neighbouring)
-        if profile is not None:
-            return profile(epsilon) * (1 + ROUNDING) <= delta
-        return self.epsilon(charge, delta) <= epsilon
+        return _holds(tuple(sorted(kinds.items(), key=repr)), epsilon, delta, self.neighbouring)
 
     def calibrate(
         self,
@@ -150,6 +145,18 @@ class Accountant:
 
 def _total_mu(kinds: Counter[Kind]) -> float:
     return math.sqrt(sum(c * k.mu**2 for k, c in kinds.items() if isinstance(k, Gaussian)))
+
+
+@lru_cache(maxsize=4096)
+def _holds(
+    items: tuple[tuple[Kind, int], ...], epsilon: float, delta: float, neighbouring: Neighbouring
+) -> bool:
+    if sum(kind.pure(neighbouring) * count for kind, count in items) <= epsilon:
+        return True
+    profile = _objective_profile(Counter(dict(items)), neighbouring)
+    if profile is not None:
+        return profile(epsilon) * (1 + ROUNDING) <= delta
+    return _epsilon(items, delta, neighbouring) <= epsilon
 
 
 @lru_cache(maxsize=4096)
