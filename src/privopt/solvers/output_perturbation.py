@@ -170,7 +170,7 @@ def strong_convexity(name: str, facts: Facts, chosen: float | None, risk: Any) -
     if chosen is not None:
         return max(float(chosen), ridge)
     scale = facts.n * facts.lipschitz() / facts.radius()
-    grid = scale * np.geomspace(1e-12, 1e6, 721)
+    grid = scale * np.geomspace(1e-10, 1e6, 321)
     return float(min([*([ridge] if ridge > 0 else []), *grid[grid > ridge]], key=risk))
 
 
