@@ -151,7 +151,7 @@ def _log_determinant(facts: Facts, lam: float) -> float:
 
 def _least_regularisation(facts: Facts, budget: Budget, share: float) -> float:
     """Below this lambda the determinant alone costs the budget."""
-    epsilon = budget.epsilon * (1 - share) / facts.repeats
+    epsilon = min(budget.epsilon * (1 - share) / facts.repeats, 700.0)  # beyond it exp overflows
     return facts.smoothness() / math.expm1(epsilon)
 
 
