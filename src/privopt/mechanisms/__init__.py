@@ -6,6 +6,7 @@ from privopt.mechanisms.mechanism import Mechanism
 from privopt.mechanisms.objective_perturbation import ObjectivePerturbation
 from privopt.mechanisms.output_perturbation import Minimiser, OutputPerturbation
 from privopt.mechanisms.stable_sgd import StableSGD
+from privopt.mechanisms.standardizer import Standardizer
 
 __all__ = [
     "HOOK",
@@ -19,5 +20,6 @@ __all__ = [
     "ObjectivePerturbation",
     "OutputPerturbation",
     "StableSGD",
+    "Standardizer",
     "same_event",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
@@ -9,6 +10,8 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.sparse.linalg import LinearOperator, cg
 
+from privopt.geometry import Domain
+from privopt.mechanisms.within import minimise_within
 from privopt.privacy.budget import Refused
 
 DENSE_DIMENSION = 1500
@@ -33,15 +36,21 @@ def minimise(
     centre: np.ndarray,
     linear: np.ndarray,
     gradient_norm: float,
+    domain: Domain | None = None,
+    smoothness: float = math.inf,
 ) -> np.ndarray:
     """argmin of function(theta) + regularisation/2 ||theta - centre||^2 + <linear, theta>.
+
+    Returns a point within gradient_norm / regularisation of it. Over a domain, the minimiser of the
+    whole space is taken if it lies inside, and ``minimise_within`` goes on from it otherwise;
+    ``smoothness`` must then bound that of ``function``.
 
     Damped Newton steps on the residual ||gradient||, for which the Newton direction is a descent
     direction: strong convexity makes them converge from anywhere, and no function value is needed.
     The linear system is solved directly in moderate dimension and by conjugate gradients above it.
 
-    Returns a point whose computed gradient norm is at most ``gradient_norm``. If that is not
-    reached, it refuses; the text is constant, but the refusal is itself an output that the
+    The certificate is a computed gradient norm of at most ``gradient_norm``. If it is not reached,
+    it refuses; the text is constant, but the refusal is itself an output that the
     guarantee does not cover.
     """
 
@@ -53,7 +62,18 @@ def minimise(
     best = float(np.linalg.norm(at))
     for _ in range(MOST_ITERATIONS):
         if best <= gradient_norm:
-            return theta
+            if domain is None or domain.contains(theta, 0.0):
+                return theta
+            return minimise_within(
+                function,
+                domain=domain,
+                smoothness=smoothness,
+                regularisation=regularisation,
+                centre=centre,
+                linear=linear,
+                start=theta,
+                distance=gradient_norm / regularisation,
+            )
         direction = _newton_direction(function, theta, at, regularisation)
         moved = _line_search(gradient, theta, direction, best)
         if moved is None:

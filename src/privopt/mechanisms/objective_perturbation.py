@@ -9,12 +9,12 @@ Iyengar et al. (2019), IEEE S&P (approximate minima).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
-from privopt.geometry import WholeSpace
+from privopt.geometry import Domain, WholeSpace
 from privopt.mechanisms.descend import descend
 from privopt.mechanisms.minimise import minimise
 from privopt.noise import Source, gaussian, norm_gamma
@@ -48,6 +48,9 @@ class ObjectivePerturbation:
         far two computed minimisers can differ from the exact ones: it pays for the tolerance.
     centre : tuple of float, optional
         Where the regulariser pulls; the origin by default.
+    domain : Domain, optional
+        Minimise over this public convex set; the whole space by default. The guarantee is the same:
+        the indicator of the domain is a data-free convex regulariser.
     method : {"newton", "gradient"}, default="newton"
         How the certificate is reached; either way it holds.
 
@@ -71,6 +74,7 @@ class ObjectivePerturbation:
     centre: tuple[float, ...] | None = None
     accepts: ReachNorm = "function"
     method: Method = "newton"
+    domain: Domain = field(default_factory=WholeSpace)
 
     def __post_init__(self) -> None:
         if self.method not in ("newton", "gradient"):
@@ -109,6 +113,7 @@ class ObjectivePerturbation:
 
     def _minimise(self, payload: Objective, b: np.ndarray, gradient_norm: float) -> np.ndarray:
         centre = np.zeros(b.size) if self.centre is None else np.array(self.centre)
+        smoothness = payload.count * payload.loss.smoothness_in("l2", payload.rows.bounds.size)
         # Half of the tolerance is left to the rounding error of the computed gradient.
         if self.method == "newton":
             return minimise(
@@ -117,12 +122,13 @@ class ObjectivePerturbation:
                 centre=centre,
                 linear=b,
                 gradient_norm=gradient_norm / 2,
+                domain=self.domain,
+                smoothness=smoothness,
             )
-        size = payload.rows.bounds.size
         return descend(
             payload,
-            domain=WholeSpace(),
-            smoothness=payload.count * payload.loss.smoothness_in("l2", size),
+            domain=self.domain,
+            smoothness=smoothness,
             regularisation=self.regularisation,
             centre=centre,
             linear=b,

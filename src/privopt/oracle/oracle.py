@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from privopt.losses import Loss
 from privopt.noise import Source
 from privopt.oracle.dense import DenseRows
+from privopt.oracle.mapped import MappedRows, RowMap
 from privopt.oracle.objective import Objective, function_facts
 from privopt.oracle.queries import Query
 from privopt.oracle.reach import FunctionFacts, Reach
@@ -148,6 +149,11 @@ class Oracle:
             return self
         rows = self._rows.take(self._sampler.order(self._rows.count))
         return self._like(rows, self._cell, shuffled=True)
+
+    def mapped(self, row_map: RowMap) -> Oracle:
+        """The same records after a public linear map and its clip."""
+        rows = MappedRows.build(self._rows, row_map)  # type: ignore[arg-type]
+        return self._like(rows, self._cell, self._shuffled)
 
     def everything(self) -> View:
         return self._view(self._rows, FULL)

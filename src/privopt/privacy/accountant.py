@@ -31,6 +31,7 @@ from privopt.privacy.kinds import (
     SampledGaussian,
 )
 from privopt.privacy.profiles import (
+    ROUNDING,
     gaussian_delta,
     gaussian_epsilon,
     renyi_epsilon,
@@ -78,7 +79,7 @@ class Accountant:
             return 0.0
         if all(isinstance(kind, Gaussian) for kind in kinds):
             return gaussian_delta(epsilon, _total_mu(kinds))
-        low, high = -35.0, 0.0  # decades of ln delta worth looking at
+        low, high = math.log(SMALLEST_DELTA * 1.01), 0.0
         if self.epsilon(what, math.exp(low)) <= epsilon:
             return math.exp(low)
         while high - low > 1e-3:
@@ -88,6 +89,16 @@ class Accountant:
             else:
                 low = middle
         return math.exp(high)
+
+    def holds(self, charge: Charge, epsilon: float, delta: float) -> bool:
+        """Whether (epsilon, delta) is proved for a charge; quicker than computing its epsilon."""
+        kinds = self._resolve(charge)
+        if sum(k.pure(self.neighbouring) * c for k, c in kinds.items()) <= epsilon:
+            return True
+        profile = _objective_profile(kinds, self.neighbouring)
+        if profile is not None:
+            return profile(epsilon) * (1 + ROUNDING) <= delta
+        return self.epsilon(charge, delta) <= epsilon
 
     def calibrate(
         self,
@@ -105,7 +116,7 @@ class Accountant:
         """
 
         def holds(multiplier: float) -> bool:
-            return self.epsilon(charge(multiplier), delta) <= epsilon
+            return self.holds(charge(multiplier), epsilon, delta)
 
         high = start
         while not holds(high):
@@ -169,6 +180,14 @@ def _epsilon(
 def _objective_route(
     kinds: Counter[Kind], delta: float, neighbouring: Neighbouring
 ) -> float | None:
+    profile = _objective_profile(kinds, neighbouring)
+    return None if profile is None else smallest_epsilon(profile, delta)
+
+
+def _objective_profile(
+    kinds: Counter[Kind], neighbouring: Neighbouring
+) -> Callable[[float], float] | None:
+    """delta(epsilon) of one objective perturbation beside any Gaussians; None for anything else."""
     objective = [kind for kind in kinds if isinstance(kind, ObjectiveGaussian)]
     others = [kind for kind in kinds if not isinstance(kind, (ObjectiveGaussian, Gaussian))]
     if len(objective) != 1 or kinds[objective[0]] != 1 or others or objective[0].dimension > 1:
@@ -179,7 +198,7 @@ def _objective_route(
         value = objective[0].delta_after_gaussian(epsilon, mu, neighbouring)
         return 1.0 if value is None else value
 
-    return smallest_epsilon(profile, delta)
+    return profile
 
 
 def _renyi_route(kinds: Counter[Kind], delta: float, neighbouring: Neighbouring) -> float | None:

@@ -2,9 +2,8 @@
 
 Problem: min over theta of sum of f(<x_i, theta>, y_i), f convex and smooth, rows bounded.
 
-Algorithm: draw b once, release argmin of the sum + lambda/2 ||theta||^2 + <b, theta>, then project
-onto the domain (post-processing; the loss's constants hold on all of R^p, so the unconstrained
-solve is covered).
+Algorithm: draw b once, release the argmin over the domain of the sum + lambda/2 ||theta - c||^2 +
+<b, theta>, with c the domain's centre.
 
 Bound: E[excess of the sum] <= E||b||^2 / (2 lambda) + lambda R^2 / 2; at the best lambda it is
 R sqrt(E||b||^2): p L R / epsilon (pure) or sqrt(p) L R / mu (Gaussian), times 2 for replace_one.
@@ -17,6 +16,8 @@ accounting for generalised linear models is derived in ``docs/accounting.md``.
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -44,6 +45,7 @@ class ObjectiveSettings(Settings):
     regularisation: float
     tolerance: float
     output_multiplier: float
+    ridge: float
 
 
 class ObjectivePerturbationSolver(Solver):
@@ -68,10 +70,11 @@ class ObjectivePerturbationSolver(Solver):
         if not facts.convex:
             return f"{self.name} needs a convex loss; {facts.loss_name} is not convex."
         if not facts.smooth:
-            other = "SmoothedHinge(width)" if facts.loss_name == "Hinge" else "Huber(width)"
+            smooth = {"Hinge": "SmoothedHinge(width)", "Absolute": "Huber(width)"}
+            other = smooth.get(facts.loss_name)
             return (
                 f"{self.name} needs a smooth loss; {facts.loss_name} is not smooth: "
-                f'use {other} or solver="noisy_gd".'
+                f'use {f"{other} or " if other else ""}solver="noisy_gd".'
             )
         if not math.isfinite(facts.lipschitz()):
             return (
@@ -87,6 +90,8 @@ class ObjectivePerturbationSolver(Solver):
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         if noise is None:
             noise = choose_noise(facts, budget)
+        if noise not in ("pure", "gaussian"):
+            raise ValueError(f'noise must be "pure" or "gaussian", got {noise!r}.')
         if noise == "gaussian" and budget.pure:
             raise ValueError('noise="gaussian" needs delta > 0; use noise="pure".')
         ridge, radius, share = facts.strong_convexity, facts.radius(), self.output_share
@@ -96,13 +101,11 @@ class ObjectivePerturbationSolver(Solver):
             return spread / (2 * lam) + max(lam - ridge, 0.0) * radius**2 / 2
 
         if regularisation is None:
-            start = math.log(max(ridge, _least_regularisation(facts, budget, share) * 1.0001))
-            found = minimize_scalar(
-                lambda x: risk(math.exp(x)), bounds=(start, start + 35), method="bounded"
-            )
-            lam = math.exp(float(found.x)) if risk(math.exp(start)) > found.fun else math.exp(start)
+            lam = _best_regularisation(facts, budget, noise, share, risk)
         else:
-            lam = float(regularisation)
+            if not 0 < regularisation < math.inf:
+                raise ValueError(f"regularisation must be positive, got {regularisation!r}.")
+            lam = max(float(regularisation), ridge)
         multiplier, output = _calibrate(facts, budget, noise, lam, share)
         tolerance = _tolerance(facts, noise, lam, multiplier, output, self.output_noise)
         return ObjectiveSettings(
@@ -113,6 +116,7 @@ class ObjectivePerturbationSolver(Solver):
             regularisation=lam,
             tolerance=tolerance,
             output_multiplier=output,
+            ridge=ridge,
         )
 
     def run(
@@ -129,17 +133,28 @@ class ObjectivePerturbationSolver(Solver):
             settings.regularisation,
             settings.tolerance,
             settings.output_multiplier,
+            centre=tuple(_centre(problem, settings, oracle.dimension).tolist()),
             method=self.method,
+            domain=problem.domain,
         )
         theta = gate.release(mechanism, oracle.everything().function(problem.loss))
         tick(1, 1)
         return problem.domain.project(theta)
 
 
+def _centre(problem: Problem, settings: ObjectiveSettings, p: int) -> np.ndarray:
+    """Where the whole regulariser pulls: the caller's ridge to 0, the rest to the domain's centre,
+    from which the radius is measured."""
+    own = min(settings.ridge / settings.regularisation, 1.0)
+    return (1 - own) * problem.domain.centre(p)
+
+
 def choose_noise(facts: Facts, budget: Budget) -> Noise:
     """Pure noise while p + 1 < (epsilon/mu)^2, the point where its expected square is smaller."""
     if budget.pure:
         return "pure"
+    if facts.prior:
+        return "gaussian" if facts.prior_epsilon == math.inf else "pure"
     epsilon = budget.epsilon / facts.repeats
     mu = gaussian_mu(budget.epsilon, budget.delta) / math.sqrt(facts.repeats)
     return "pure" if facts.p + 1 < (epsilon / mu) ** 2 else "gaussian"
@@ -151,20 +166,36 @@ def _log_determinant(facts: Facts, lam: float) -> float:
 
 def _least_regularisation(facts: Facts, budget: Budget, share: float) -> float:
     """Below this lambda the determinant alone costs the budget."""
-    epsilon = min(budget.epsilon * (1 - share) / facts.repeats, 700.0)  # beyond it exp overflows
-    return facts.smoothness() / math.expm1(epsilon)
+    prior = 0.0 if facts.prior_epsilon == math.inf else facts.prior_epsilon
+    epsilon = (budget.epsilon - prior) * (1 - share) / facts.repeats
+    return facts.smoothness() / math.expm1(min(epsilon, 600.0))
+
+
+def _best_regularisation(
+    facts: Facts, budget: Budget, noise: Noise, share: float, risk: Callable[[float], float]
+) -> float:
+    """The minimiser of the bound: near sqrt(E||b||^2) / R when the determinant costs nothing."""
+    least = max(facts.strong_convexity, _least_regularisation(facts, budget, share) * 1.0001)
+    free = math.sqrt(_expected_square(facts, budget, noise, math.inf, share)) / facts.radius()
+    low = math.log(max(least, free * 1e-6))
+    found = minimize_scalar(
+        lambda x: risk(math.exp(x)), bounds=(low, max(low, math.log(free)) + 14), method="bounded"
+    )
+    return min((math.exp(low), math.exp(float(found.x))), key=risk)
 
 
 def _expected_square(facts: Facts, budget: Budget, noise: Noise, lam: float, share: float) -> float:
     """E||b||^2 as a function of lambda, close enough to the calibrated one to choose lambda by."""
     reach = facts.relation_factor * facts.lipschitz()
-    spare = budget.epsilon * (1 - share) - facts.repeats * _log_determinant(facts, lam)
+    prior = facts.prior_epsilon if noise == "pure" else 0.0
+    spare = (budget.epsilon - prior) * (1 - share) - facts.repeats * _log_determinant(facts, lam)
     if spare <= 0:
         return math.inf
     if noise == "pure":
         scale = facts.repeats * reach / spare
         return facts.p * (facts.p + 1) * scale**2
-    mu = gaussian_mu(spare, budget.delta) / math.sqrt(facts.repeats)
+    square = (gaussian_mu(spare, budget.delta) ** 2 - facts.prior_mu**2) / facts.repeats
+    mu = math.sqrt(max(square, 0.0))
     return facts.p * (reach / mu) ** 2 if mu > 0 else math.inf
 
 
@@ -174,18 +205,20 @@ def _calibrate(
     """Noise multiplier and output multiplier that meet the budget, never over it."""
     c = _log_determinant(facts, lam)
     if noise == "pure":
-        output = budget.epsilon * share / facts.repeats
-        spare = budget.epsilon * (1 - share) / facts.repeats - c
+        epsilon = budget.epsilon - facts.prior_epsilon
+        output = epsilon * share / facts.repeats
+        spare = epsilon * (1 - share) / facts.repeats - c
         if spare <= 0:
             raise Refused(f"regularisation {lam:g} is too small for epsilon={budget.epsilon:g}.")
         # One part in 1e12 keeps the sum of rounded epsilons within the budget.
         return (1 + 1e-12) / spare, (1 + 1e-12) / output
     mu = gaussian_mu(budget.epsilon, budget.delta) / math.sqrt(facts.repeats)
     output = mu * math.sqrt(share)
+    before: Charge = sum((charge_of(kind) for kind in facts.prior), Counter())
 
     def charge(multiplier: float) -> Charge:
         kind = ObjectiveGaussian(1 / multiplier, c, facts.one_signed)
-        return charge_of(kind, Gaussian(output, output), count=facts.repeats)
+        return charge_of(kind, Gaussian(output, output), count=facts.repeats) + before
 
     accountant = Accountant(facts.neighbouring)
     multiplier = accountant.calibrate(charge, budget.epsilon, budget.delta, start=1 / mu)

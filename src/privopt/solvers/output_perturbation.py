@@ -124,10 +124,11 @@ def refuse_unless_smooth_and_convex(name: str, facts: Facts) -> str | None:
     if not facts.convex:
         return f"{name} needs a convex loss; {facts.loss_name} is not convex."
     if not facts.smooth:
-        other = "SmoothedHinge(width)" if facts.loss_name == "Hinge" else "Huber(width)"
+        smooth = {"Hinge": "SmoothedHinge(width)", "Absolute": "Huber(width)"}
+        other = smooth.get(facts.loss_name)
         return (
             f"{name} needs a smooth loss; {facts.loss_name} is not smooth: "
-            f'use {other} or solver="noisy_gd".'
+            f'use {f"{other} or " if other else ""}solver="noisy_gd".'
         )
     if not math.isfinite(facts.lipschitz()):
         return (
