@@ -145,7 +145,9 @@ def test_error_falls_with_data_and_with_epsilon(name):
         budget = Budget(epsilon, 1e-6)
         found = []
         for seed in range(10):
-            plan = make_plan(name, task, budget, n, 4, **({"n_iter": 60} if "gd" in name else {}))
+            plan = make_plan(
+                name, task, budget, n, 4, **({"n_iter": 60} if name == "noisy_gd" else {})
+            )
             source = SeededSource(seed)
             oracle = Oracle.over(
                 X, y, neighbouring="zero_out", bounds=row_bounds(plan), source=source

@@ -8,6 +8,7 @@ Chaudhuri, Monteleoni and Sarwate (2011), JMLR 12; Wu et al. (2017), SIGMOD.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -135,28 +136,25 @@ class Minimiser:
         gradient_norm = self.tolerance * loss.lipschitz_in("l2", size) / 2
         p = objective.dimension
         centre = np.zeros(p) if self.centre is None else np.array(self.centre)
-        start, free = centre, None
-        try:
-            free = minimise(
+        smoothness = objective.count * loss.smoothness_in("l2", size)
+        with suppress(Refused):
+            return minimise(
                 objective,
                 regularisation=self.regularisation,
                 centre=centre,
                 linear=np.zeros(p),
                 gradient_norm=gradient_norm,
+                domain=self.domain,
+                smoothness=smoothness,
             )
-            start = free
-        except Refused:
-            free = None
-        # A free minimiser inside the domain is the constrained one, with the same certificate.
-        if free is not None and np.array_equal(self.domain.project(free), free):
-            return free
+        # Newton steps may stall; gradients reach the same certificate in a known number of steps.
         return descend(
             objective,
             domain=self.domain,
-            smoothness=objective.count * loss.smoothness_in("l2", size),
+            smoothness=smoothness,
             regularisation=self.regularisation,
             centre=centre,
             linear=np.zeros(p),
-            start=start,
+            start=centre,
             distance=gradient_norm / self.regularisation,
         )

@@ -152,13 +152,8 @@ class Oracle:
 
     def mapped(self, row_map: RowMap) -> Oracle:
         """The same records after a public linear map and its clip."""
-        return Oracle(
-            MappedRows.build(self._rows, row_map),  # type: ignore[arg-type]
-            self.neighbouring,
-            self._sampler,
-            cell=self._cell,
-            numbers=self._numbers,
-        )
+        rows = MappedRows.build(self._rows, row_map)  # type: ignore[arg-type]
+        return self._like(rows, self._cell, self._shuffled)
 
     def everything(self) -> View:
         return self._view(self._rows, FULL)

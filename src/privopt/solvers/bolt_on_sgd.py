@@ -13,16 +13,18 @@ Algorithm: ``epochs`` passes over one permutation, batches of m records, every b
 a = 2 under replace_one and 1 under zero_out, where a batch loses the record's gradient and nothing
 takes its place.
 
-Bounds on the expected excess risk, G = L + l2 R, T steps a pass, b the noise. One pass, independent
+Bounds on the expected excess risk, G = L + l2 R, T steps a pass, b the noise, B = min((beta + l2)/2
+E||b||^2, G E||b||), the first if the projection after the noise does nothing. One pass, independent
 records, population risk:
 
-* constant steps: R^2/(2 eta T) + eta G^2/2 + G E||b||;
+* constant steps: R^2/(2 eta T) + eta G^2/2 + B;
 * decreasing steps: with t0 = (beta + l2)/l2 and D = [t0^2 (R^2 + G^2/(2 l2 (beta + l2))) +
   T G^2/l2^2] / (T (T - 1)) for the squared distance: (beta + l2)/2 (D + E||b||^2) if the minimiser
   lies inside the domain, and never more than G (sqrt(D) + E||b||).
 
-More passes: constant steps R^2/(2 eta T epochs) + eta T G^2 + G E||b|| for every order, and in any
-case 2 G R. The default takes more than one pass only when the noise is so small that it pays.
+More passes: constant steps R^2/(2 eta T epochs) + eta T G^2 + B for every order, and in any case
+2 G R. One pass is the default: it is what the bounds are about. With decreasing steps more passes
+cost no privacy.
 
 References: Wu, Li, Kumar, Chaudhuri, Jha and Naughton (2017), SIGMOD; Hardt, Recht and Singer
 (2016), ICML.
@@ -52,7 +54,6 @@ from privopt.solvers.solver import Settings, Solver, Tick, no_tick
 
 Rule = Literal["constant", "decreasing"]
 MOST_BATCHES = 20_000
-MOST_EPOCHS = 20
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class BoltOnSGD(Solver):
 
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> BoltOnSettings:
         rule: Rule | None = choices.pop("rule", None)
-        epochs: int | None = choices.pop("epochs", None)
+        epochs: int = choices.pop("epochs", 1)
         batch: int = choices.pop("batch_size", max(1, math.ceil(facts.n / MOST_BATCHES)))
         step: float | None = choices.pop("step", None)
         noise: Noise = choices.pop("noise", None) or choose_noise(facts, budget)
@@ -111,7 +112,7 @@ class BoltOnSGD(Solver):
         if noise == "gaussian" and budget.pure:
             raise ValueError('noise="gaussian" needs delta > 0; use noise="pure".')
         for name, value in (("epochs", epochs), ("batch_size", batch)):
-            if value is not None and value < 1:
+            if value < 1:
                 raise ValueError(f"{name} must be positive, got {value}.")
         if step is not None and not 0 < step <= 2 / (facts.smoothness() + ridge):
             raise ValueError(f"step must lie in (0, 2/smoothness], got {step!r}.")
@@ -121,18 +122,17 @@ class BoltOnSGD(Solver):
         elif ridge > 0 and step is None:
             rules = ["constant", "decreasing"]
         multiplier = noise_multiplier(facts, budget, noise)
-        found: list[tuple[float, Rule, int, float]] = []
+        found: list[tuple[float, Rule, float]] = []
         for tried in rules:
-            passes = epochs or _epochs(facts, noise, multiplier, batch, tried)
-            size = step or _step(facts, noise, multiplier, batch, passes)
-            bound = _bound(facts, noise, multiplier, batch, passes, size, tried)
-            found.append((bound, tried, passes, size))
-        bound, chosen, passes, size = min(found)
+            size = step or _step(facts, noise, multiplier, batch, epochs)
+            bound = _bound(facts, noise, multiplier, batch, epochs, size, tried)
+            found.append((bound, tried, size))
+        bound, chosen, size = min(found)
         return BoltOnSettings(
             bound=bound,
-            passes=float(passes),
+            passes=float(epochs),
             rule=chosen,
-            epochs=passes,
+            epochs=epochs,
             batches=math.ceil(facts.n / batch),
             batch_size=batch,
             step=size,
@@ -176,23 +176,19 @@ def refuse_unless_ordered(name: str, facts: Facts) -> str | None:
     return None
 
 
-def _epochs(facts: Facts, noise: Noise, multiplier: float, batch: int, rule: Rule) -> int:
-    """Passes until the error of the steps is no longer above that of the noise. With decreasing
-    steps more passes are free, but a bound is proved for one."""
-    if rule == "decreasing":
-        return 1
-    _, size = moments(noise, facts.p, multiplier)
-    return max(1, min(MOST_EPOCHS, math.ceil(batch / (facts.relation_factor * size))))
-
-
 def _step(facts: Facts, noise: Noise, multiplier: float, batch: int, epochs: int) -> float:
-    """Minimises R^2/(2 eta T epochs) + eta G^2/2 + G E||b||, whose noise grows with the step."""
-    steep = facts.lipschitz() + facts.problem.l2 * facts.radius()
+    """Minimises R^2/(2 eta T epochs) + eta G^2/2 + B, whose noise grows with the step."""
+    curved, radius = facts.smoothness() + facts.problem.l2, facts.radius()
+    steep = facts.lipschitz() + facts.problem.l2 * radius
     steps = epochs * math.ceil(facts.n / batch)
     moved = (epochs + 1) / 2 * facts.relation_factor * facts.lipschitz() / batch
-    _, size = moments(noise, facts.p, multiplier * moved)
-    best = facts.radius() / math.sqrt(2 * steps * (steep**2 / 2 + steep * size))
-    return min(best, 2 / (facts.smoothness() + facts.problem.l2))
+    spread, size = moments(noise, facts.p, multiplier * moved)
+
+    def risk(step: float) -> float:
+        added = min(curved / 2 * spread * step**2, steep * size * step)
+        return radius**2 / (2 * step * steps) + step * steep**2 / 2 + added
+
+    return float(min(2 / curved * np.geomspace(1e-8, 1, 161), key=risk))
 
 
 def _bound(
@@ -200,17 +196,18 @@ def _bound(
 ) -> float:
     ridge, radius, reach = facts.problem.l2, facts.radius(), facts.relation_factor
     steep, batches = facts.lipschitz() + ridge * radius, math.ceil(facts.n / batch)
+    curved = facts.smoothness() + ridge
     trivial = 2 * steep * radius
     if rule == "constant":
         moved = (epochs + 1) / 2 * reach * facts.lipschitz() * step / batch
-        _, size = moments(noise, facts.p, multiplier * moved)
+        spread, size = moments(noise, facts.p, multiplier * moved)
+        added = min(curved / 2 * spread, steep * size)
         drift = step * steep**2 * (0.5 if epochs == 1 else batches)
-        return min(radius**2 / (2 * step * batches * epochs) + drift + steep * size, trivial)
+        return min(radius**2 / (2 * step * batches * epochs) + drift + added, trivial)
     moved = reach * facts.lipschitz() / (ridge * batch * batches)
     spread, size = moments(noise, facts.p, multiplier * moved)
     if epochs > 1 or batches < 2:
         return trivial
-    curved = facts.smoothness() + ridge
     early = (curved / ridge) ** 2 * (radius**2 + steep**2 / (2 * ridge * curved))
     square = (early + batches * steep**2 / ridge**2) / (batches * (batches - 1))
     return min(curved / 2 * (square + spread), steep * (math.sqrt(square) + size), trivial)

@@ -98,20 +98,18 @@ class Localization(Solver):
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> LocalizationSettings:
         noise: Noise = choices.pop("noise", "pure" if budget.pure else "gaussian")
         regularisation: float | None = choices.pop("regularisation", None)
+        # Steps of the Gaussian second stage; the pure one has no steps to count.
         n_iter: dict[str, int] = {k: choices.pop(k) for k in ("n_iter",) if k in choices}
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         if noise == "gaussian" and budget.pure:
             raise ValueError('noise="gaussian" needs delta > 0; use noise="pure".')
-        if noise == "pure" and n_iter:
-            raise ValueError("n_iter is a setting of the Gaussian variant; the pure one has none.")
         reach = facts.radius() + float(np.linalg.norm(facts.problem.domain.centre(facts.p)))
         ridge, multiplier = facts.strong_convexity, noise_multiplier(facts, budget, noise, SHARE)
 
         def radius(lam: float) -> float:
             scale = multiplier * sensitivity(facts, lam, TOLERANCE)
-            found = scale * _tail(noise, facts.p, facts.n) + TOLERANCE * facts.lipschitz() / lam
-            return min(found, facts.diameter())
+            return scale * _tail(noise, facts.p, facts.n) + TOLERANCE * facts.lipschitz() / lam
 
         def risk(lam: float) -> float:
             """Close to the bound, and cheap: what either second stage achieves in the ball."""
@@ -120,7 +118,8 @@ class Localization(Solver):
             return second + (lam - ridge) * reach**2 / 2
 
         lam = strong_convexity(self.name, facts, regularisation, risk)
-        near = replace(facts.problem, domain=L2Ball(radius(lam)), l2=lam / facts.n)
+        size = min(radius(lam), facts.diameter())
+        near = replace(facts.problem, domain=L2Ball(size), l2=lam / facts.n)
         second = _second_stage(replace(facts, problem=near), budget, noise, n_iter)
         failure = 1 / facts.n**2
         worst = 2 * (facts.n * facts.lipschitz() + lam * reach) * facts.radius()
@@ -132,7 +131,7 @@ class Localization(Solver):
             noise_multiplier=multiplier,
             regularisation=lam,
             tolerance=TOLERANCE,
-            radius=radius(lam),
+            radius=size,
             failure=failure,
             second=second,
         )

@@ -124,10 +124,11 @@ def refuse_unless_smooth_and_convex(name: str, facts: Facts) -> str | None:
     if not facts.convex:
         return f"{name} needs a convex loss; {facts.loss_name} is not convex."
     if not facts.smooth:
-        other = "SmoothedHinge(width)" if facts.loss_name == "Hinge" else "Huber(width)"
+        smooth = {"Hinge": "SmoothedHinge(width)", "Absolute": "Huber(width)"}
+        other = smooth.get(facts.loss_name)
         return (
             f"{name} needs a smooth loss; {facts.loss_name} is not smooth: "
-            f'use {other} or solver="noisy_gd".'
+            f'use {f"{other} or " if other else ""}solver="noisy_gd".'
         )
     if not math.isfinite(facts.lipschitz()):
         return (
@@ -170,7 +171,7 @@ def strong_convexity(name: str, facts: Facts, chosen: float | None, risk: Any) -
     if chosen is not None:
         return max(float(chosen), ridge)
     scale = facts.n * facts.lipschitz() / facts.radius()
-    grid = scale * np.geomspace(1e-12, 1e6, 721)
+    grid = scale * np.geomspace(1e-10, 1e6, 321)
     return float(min([*([ridge] if ridge > 0 else []), *grid[grid > ridge]], key=risk))
 
 
