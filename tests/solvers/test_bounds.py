@@ -75,7 +75,7 @@ def test_with_much_budget_it_finds_the_constrained_optimum(name):
             pytest.skip(f"{name} refuses this problem")
         best = best_on(domain, risk, slope, 2)
         theta = solve(problem, X, y, budget=budget, solver=name, random_state=0).theta
-        share = 0.1 if name in ONE_PASS else 0.01
+        share = 0.2 if name in ONE_PASS else 0.01
         assert risk(theta) - best < share * (risk(np.zeros(2)) - best)
 
 

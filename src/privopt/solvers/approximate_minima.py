@@ -1,10 +1,11 @@
 """Approximate minima perturbation: objective perturbation with a coarse, first-order minimiser.
 
-Problem: min over theta of sum of f(<x_i, theta>, y_i), f convex and smooth, rows bounded.
+Problem: min over a domain of sum of f(<x_i, theta>, y_i), f convex and smooth, rows bounded.
 
-Algorithm: draw b once, go down sum + lambda/2 ||theta||^2 + <b, theta> by gradients alone until
-||gradient|| <= gamma, and release that point with noise xi for a sensitivity of 2 gamma / lambda:
-the computed minimisers of two data sets are each within gamma / lambda of their own exact ones.
+Algorithm: draw b once, go down sum + lambda/2 ||theta - c||^2 + <b, theta> over the domain by
+gradients alone until the gradient mapping g has ||g|| <= gamma/2, and release that point with noise
+xi for a sensitivity of 2 gamma / lambda = 4 ||g|| / lambda: the computed minimisers of two data
+sets are each within gamma / lambda of their own exact ones.
 The tolerance gamma is public and fixed beforehand; noise is never redrawn, and a tolerance that is
 not met is never loosened.
 
