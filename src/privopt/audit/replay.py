@@ -161,6 +161,8 @@ def replay(run: Run, pair: Pair) -> list[str]:
     findings = list(dict.fromkeys(tape.findings))
     if tape.position < len(tape.releases):
         findings.append("the neighbour's run makes fewer releases")
+    if first["error"] is not None and first["error"] == second["error"]:
+        findings.append(f"both runs fail, so nothing was audited: {first['error']}")
     for what in ("output", "printed text", "warnings", "error"):
         if first[what] != second[what]:
             findings.append(f"the {what} depends on data beyond the released values")

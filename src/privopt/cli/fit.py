@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -66,16 +67,14 @@ def _read(path: Path, target: str) -> tuple[Any, Any, list[str]]:
 
     if not path.exists():
         raise ValueError(f"there is no file {path}.")
-    if path.suffix.lower() in (".parquet", ".pq"):
-        import pyarrow.parquet
-
-        table = pyarrow.parquet.read_table(path)
-    elif path.suffix.lower() == ".csv":
-        import pyarrow.csv
-
-        table = pyarrow.csv.read_csv(path)
-    else:
-        raise ValueError(f"{path.name} must end in .csv or .parquet.")
+    table = None
+    with contextlib.suppress(pa.ArrowException):  # whose text may quote a row
+        table = _table(path)
+    if table is None:
+        raise ValueError(
+            f"{path.name} could not be read as a table: check that every line has the same number "
+            "of fields (details are withheld, they could quote a row)."
+        )
     if target not in table.column_names:
         raise ValueError(
             f"{path.name} has no column {target!r}; it has {', '.join(table.column_names)}."
@@ -92,6 +91,18 @@ def _read(path: Path, target: str) -> tuple[Any, Any, list[str]]:
             )
     columns = [table.column(name).to_numpy().astype(float) for name in names]
     return np.column_stack(columns), np.asarray(table.column(target).to_numpy()), names
+
+
+def _table(path: Path) -> Any:
+    if path.suffix.lower() in (".parquet", ".pq"):
+        import pyarrow.parquet
+
+        return pyarrow.parquet.read_table(path)
+    if path.suffix.lower() == ".csv":
+        import pyarrow.csv
+
+        return pyarrow.csv.read_csv(path)
+    raise ValueError(f"{path.name} must end in .csv or .parquet.")
 
 
 def _parse_classes(text: str, y: Any) -> list[Any]:

@@ -4,6 +4,7 @@ from privopt.mechanisms.additive import Gaussian, Laplace, NormGamma
 from privopt.mechanisms.gate import HOOK, Gate, Hook, same_event
 from privopt.mechanisms.mechanism import Mechanism
 from privopt.mechanisms.objective_perturbation import ObjectivePerturbation
+from privopt.mechanisms.standardizer import Standardizer
 
 __all__ = [
     "HOOK",
@@ -14,5 +15,6 @@ __all__ = [
     "Mechanism",
     "NormGamma",
     "ObjectivePerturbation",
+    "Standardizer",
     "same_event",
 ]

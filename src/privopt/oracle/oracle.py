@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from privopt.losses import Loss
 from privopt.noise import Source
 from privopt.oracle.dense import DenseRows
+from privopt.oracle.mapped import MappedRows, RowMap
 from privopt.oracle.objective import Objective, function_facts
 from privopt.oracle.queries import Query
 from privopt.oracle.reach import FunctionFacts, Reach
@@ -119,6 +120,16 @@ class Oracle:
         """The same records with other labels, sharing the rows."""
         return Oracle(
             self._rows.labelled(y, classification),
+            self.neighbouring,
+            self._sampler,
+            cell=self._cell,
+            numbers=self._numbers,
+        )
+
+    def mapped(self, row_map: RowMap) -> Oracle:
+        """The same records after a public linear map and its clip."""
+        return Oracle(
+            MappedRows.build(self._rows, row_map),  # type: ignore[arg-type]
             self.neighbouring,
             self._sampler,
             cell=self._cell,

@@ -48,10 +48,11 @@ def rank(facts: Facts, budget: Budget) -> Ranking:
             refused[name] = sentence
     least = min((plan.settings.bound for plan in plans if not plan.solver.reference), default=0.0)
 
-    def order(plan: Plan) -> tuple[bool, bool, float]:
-        settings = plan.settings
+    def order(plan: Plan) -> tuple[bool, bool, bool, float]:
+        settings, solver = plan.settings, plan.solver
         tied = settings.bound <= TIE * least
-        return plan.solver.reference, not tied, settings.passes if tied else settings.bound
+        last = settings.passes if tied else settings.bound
+        return solver.reference, solver.prefer(facts, budget) is None, not tied, last
 
     return Ranking(facts, budget, tuple(sorted(plans, key=order)), refused)
 

@@ -28,7 +28,8 @@ def rows(ranking: Ranking) -> list[tuple[str, str, str, str, str]]:
 
 def notes(ranking: Ranking) -> list[str]:
     """Sentences about refusals, and about what a positive delta would buy."""
-    sentences = list(ranking.refused.values())
+    preferred = [plan.solver.prefer(ranking.facts, ranking.budget) for plan in ranking.plans]
+    sentences = [sentence for sentence in preferred if sentence] + list(ranking.refused.values())
     if ranking.budget.pure and ranking.plans:
         delta = min(1e-6, 0.01 / ranking.facts.n)
         relaxed = rank(ranking.facts, replace(ranking.budget, delta=delta))

@@ -17,6 +17,7 @@ accounting for generalised linear models is derived in ``docs/accounting.md``.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -66,10 +67,11 @@ class ObjectivePerturbationSolver(Solver):
         if not facts.convex:
             return f"{self.name} needs a convex loss; {facts.loss_name} is not convex."
         if not facts.smooth:
-            other = "SmoothedHinge(width)" if facts.loss_name == "Hinge" else "Huber(width)"
+            smooth = {"Hinge": "SmoothedHinge(width)", "Absolute": "Huber(width)"}
+            other = smooth.get(facts.loss_name)
             return (
                 f"{self.name} needs a smooth loss; {facts.loss_name} is not smooth: "
-                f'use {other} or solver="noisy_gd".'
+                f'use {f"{other} or " if other else ""}solver="noisy_gd".'
             )
         if not math.isfinite(facts.lipschitz()):
             return (
@@ -136,6 +138,8 @@ def choose_noise(facts: Facts, budget: Budget) -> Noise:
     """Pure noise while p + 1 < (epsilon/mu)^2, the point where its expected square is smaller."""
     if budget.pure:
         return "pure"
+    if facts.prior:
+        return "gaussian" if facts.prior_epsilon == math.inf else "pure"
     epsilon = budget.epsilon / facts.repeats
     mu = gaussian_mu(budget.epsilon, budget.delta) / math.sqrt(facts.repeats)
     return "pure" if facts.p + 1 < (epsilon / mu) ** 2 else "gaussian"
@@ -147,7 +151,8 @@ def _log_determinant(facts: Facts, lam: float) -> float:
 
 def _least_regularisation(facts: Facts, budget: Budget) -> float:
     """Below this lambda the determinant alone costs the budget."""
-    epsilon = budget.epsilon * (1 - OUTPUT_SHARE) / facts.repeats
+    prior = min(facts.prior_epsilon, budget.epsilon / 2)
+    epsilon = (budget.epsilon - prior) * (1 - OUTPUT_SHARE) / facts.repeats
     return facts.smoothness() / math.expm1(epsilon)
 
 
@@ -155,12 +160,15 @@ def _expected_square(facts: Facts, budget: Budget, noise: Noise, lam: float) -> 
     """E||b||^2 as a function of lambda, close enough to the calibrated one to choose lambda by."""
     reach = facts.relation_factor * facts.lipschitz()
     spare = budget.epsilon * (1 - OUTPUT_SHARE) - facts.repeats * _log_determinant(facts, lam)
+    if noise == "pure":
+        spare -= facts.prior_epsilon
     if spare <= 0:
         return math.inf
     if noise == "pure":
         scale = facts.repeats * reach / spare
         return facts.p * (facts.p + 1) * scale**2
-    mu = gaussian_mu(spare, budget.delta) / math.sqrt(facts.repeats)
+    square = (gaussian_mu(spare, budget.delta) ** 2 - facts.prior_mu**2) / facts.repeats
+    mu = math.sqrt(max(square, 0.0))
     return facts.p * (reach / mu) ** 2 if mu > 0 else math.inf
 
 
@@ -168,18 +176,20 @@ def _calibrate(facts: Facts, budget: Budget, noise: Noise, lam: float) -> tuple[
     """Noise multiplier and output multiplier that meet the budget, never over it."""
     c = _log_determinant(facts, lam)
     if noise == "pure":
-        output = budget.epsilon * OUTPUT_SHARE / facts.repeats
-        spare = budget.epsilon * (1 - OUTPUT_SHARE) / facts.repeats - c
+        epsilon = budget.epsilon - facts.prior_epsilon
+        output = epsilon * OUTPUT_SHARE / facts.repeats
+        spare = epsilon * (1 - OUTPUT_SHARE) / facts.repeats - c
         if spare <= 0:
             raise Refused(f"regularisation {lam:g} is too small for epsilon={budget.epsilon:g}.")
         # One part in 1e12 keeps the sum of rounded epsilons within the budget.
         return (1 + 1e-12) / spare, (1 + 1e-12) / output
     mu = gaussian_mu(budget.epsilon, budget.delta) / math.sqrt(facts.repeats)
     output = mu * math.sqrt(OUTPUT_SHARE)
+    before: Charge = sum((charge_of(kind) for kind in facts.prior), Counter())
 
     def charge(multiplier: float) -> Charge:
         kind = ObjectiveGaussian(1 / multiplier, c, facts.one_signed)
-        return charge_of(kind, Gaussian(output, output), count=facts.repeats)
+        return charge_of(kind, Gaussian(output, output), count=facts.repeats) + before
 
     accountant = Accountant(facts.neighbouring)
     multiplier = accountant.calibrate(charge, budget.epsilon, budget.delta, start=1 / mu)
