@@ -15,7 +15,11 @@ from privopt.losses import Absolute, Hinge, Huber, Logistic, SmoothedHinge, Squa
 from privopt.privacy.budget import NEIGHBOURING
 from privopt.solvers import Plan, catalogue
 
-SHORT: dict[str, dict[str, Any]] = {"noisy_gd": {"n_iter": 12}}
+SHORT: dict[str, dict[str, Any]] = {
+    "noisy_gd": {"n_iter": 12},
+    "noisy_sgd": {"n_iter": 12, "batch_size": 12},
+    "one_point_sgd": {"n_iter": 12},
+}
 DELTAS = (0.0, 1e-5)
 PROBLEMS = {
     "logistic": Problem(Logistic(), L2Ball(3.0)),

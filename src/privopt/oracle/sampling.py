@@ -14,9 +14,10 @@ from privopt.noise import Source
 
 
 class Sampler(Protocol):
-    """Chooses each record independently with the given probability."""
+    """Draws batches: each record independently, or a set of given size without replacement."""
 
     def choose(self, count: int, rate: float, view: int) -> np.ndarray: ...
+    def draw(self, count: int, size: int, view: int) -> np.ndarray: ...
 
 
 class GeometricSkips:
@@ -32,7 +33,7 @@ class GeometricSkips:
         self._source = source
 
     def choose(self, count: int, rate: float, view: int) -> np.ndarray:
-        if rate >= 1:
+        if rate >= 1 or count == 0:
             return np.arange(count)
         chosen: list[np.ndarray] = []
         last = -1
@@ -45,6 +46,9 @@ class GeometricSkips:
             last = int(places[-1])
         places = np.concatenate(chosen)
         return places[places < count]
+
+    def draw(self, count: int, size: int, view: int) -> np.ndarray:
+        return self._source.coins.choice(count, size, replace=False, shuffle=False)
 
 
 class KeyedCoins:
@@ -63,6 +67,12 @@ class KeyedCoins:
             raise ValueError("keyed coins need one identity per record.")
         coins = np.array([self._coin(identity, view) for identity in self._ids])
         return np.flatnonzero(coins < rate)
+
+    def draw(self, count: int, size: int, view: int) -> np.ndarray:
+        if len(self._ids) != count:
+            raise ValueError("keyed coins need one identity per record.")
+        coins = np.array([self._coin(identity, view) for identity in self._ids])
+        return np.argsort(coins, kind="stable")[:size]
 
     def _coin(self, identity: int, view: int) -> float:
         text = f"{self._key}/{identity}/{view}".encode()

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy.fft import irfft, next_fast_len, rfft
+from scipy.fft import next_fast_len
 from scipy.signal import lfilter
 
 from privopt.privacy.profiles import ROUNDING
@@ -47,10 +47,10 @@ def _power(pmf: Any, times: int) -> Any:
     mass = np.asarray(pmf._probs, dtype=float)
     place = pmf._lower_loss + np.arange(mass.size)
     low, high = _window(mass, place, times)
-    length = next_fast_len(int(high - low + 1), real=True)
+    length: int = next_fast_len(int(high - low + 1), real=True)  # type: ignore[assignment]
     # Loss 0 at index 0 keeps the angles small, and so the rounding error of a high power.
     circle = np.bincount(place % length, weights=mass, minlength=length)
-    many = irfft(rfft(circle) ** times, length)
+    many = np.fft.irfft(np.fft.rfft(circle) ** times, length)
     kept = many[np.arange(low, high + 1) % length]
     # Each use adds the rounding error of a sum that should be 1.
     lost = TAIL + times * UNIT - math.expm1(times * math.log1p(-pmf._infinity_mass))
