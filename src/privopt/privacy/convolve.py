@@ -59,6 +59,7 @@ def _power(pmf: Any, times: int) -> Any:
 
 def _window(mass: np.ndarray, place: np.ndarray, times: int) -> tuple[int, int]:
     """Ends between which all but TAIL of the sum lies: Chernoff bounds at a few orders."""
+    mass, place = mass[mass > 0], place[mass > 0]
     total = mass.sum()
     mean = float(mass @ place) / total
     spread = math.sqrt(max(float(mass @ (place - mean) ** 2) / total * times, 1.0))
