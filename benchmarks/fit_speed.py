@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import statistics
 import subprocess
@@ -12,7 +14,7 @@ from benchmarks.made_data import logistic_data
 from benchmarks.measure import CLOCKS, Figure, Seconds, by_turns, ratio, report
 
 N, P = 1_000_000, 50
-REPEATS = 9
+REPEATS = 7
 SIZE = N * P * 8  # bytes of X
 MOST_GROWTH = 1.3
 STAGES = ("imports", "data", "fit")
@@ -31,6 +33,13 @@ def main() -> None:
             Figure(f"scikit-learn lbfgs, {clock}", statistics.median(peer.of(clock)), unit="s"),
             ratio(what, mine.of(clock), peer.of(clock), 1.0),
         ]
+    alone = one_thread()
+    what = "privopt / scikit-learn, CPU, one thread"
+    figures += [
+        Figure("privopt, CPU, one thread", alone["privopt"].cpu, unit="s"),
+        Figure("scikit-learn lbfgs, CPU, one thread", alone["scikit-learn"].cpu, unit="s"),
+        ratio(what, alone["privopt"].cpus, alone["scikit-learn"].cpus, 1.0),
+    ]
     times = (peaks["fit"] - peaks["imports"]) / SIZE
     figures += [
         Figure("peak memory, imports only", peaks["imports"] / 1e6, unit="MB"),
@@ -55,6 +64,22 @@ def timed() -> dict[str, Seconds]:
         },
         REPEATS,
     )
+
+
+def one_thread() -> dict[str, Seconds]:
+    """The same in a process with one thread.
+
+    The threads of BLAS spin while they wait for each other, and scikit-learn's CPU time then counts
+    work that nobody does; with one thread there is nothing to wait for.
+    """
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    command = [sys.executable, "-m", "benchmarks.fit_speed", "timed"]
+    environment = os.environ | dict.fromkeys(names, "1")
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    return {
+        name: Seconds(tuple(walls), tuple(cpus))
+        for name, (walls, cpus) in json.loads(done.stdout).items()
+    }
 
 
 def peak_of(stage: str) -> int:
@@ -88,7 +113,9 @@ def high_water() -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
+    if sys.argv[1:] == ["timed"]:
+        print(json.dumps({name: (took.walls, took.cpus) for name, took in timed().items()}))
+    elif len(sys.argv) > 1:
         print(run_until(sys.argv[1]))
     else:
         main()

@@ -238,7 +238,7 @@ def test_fit_with_labels_that_are_not_text(table, tmp_path, labels):
         (["--data-norm", 0], "data_norm must be positive and finite"),
         (["--neighbouring", "add_remove"], "give n_public"),
         (["--classes", "no,maybe"], "y holds a label that is not in classes"),
-        (["--solver", "adam"], "unknown solver 'adam'; choose from auto, noisy_gd"),
+        (["--solver", "adam"], "unknown solver 'adam'; choose from auto, approximate_minima"),
         (["--target", "ill"], "data.csv has no column 'ill'; it has a, b, c, sick"),
     ],
 )
@@ -324,7 +324,7 @@ def test_demo_without_matplotlib_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = run("demo", "--out", tmp_path)
     assert result.exit_code == 0, result.output
-    assert "pip install privopt[plot]" in text_of(result)
+    assert "pip install 'privopt[plot]'" in text_of(result)
     assert (tmp_path / "certificate.json").exists()
     assert not (tmp_path / "accuracy.png").exists()
     assert f"plot: {tmp_path}" not in text_of(result)

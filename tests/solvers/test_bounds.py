@@ -15,6 +15,7 @@ from .formulas import best_on, skewed, sphere
 
 NAMES = sorted(catalogue())
 SEEDS = 5
+ONE_PASS = {"bolt_on_sgd", "phased_localization"}  # a sampling error of 1/sqrt(n) always stays
 DOMAINS = {
     "optimum inside a ball": L2Ball(60.0),
     "optimum inside a box": Box(-60.0, 60.0),
@@ -74,7 +75,8 @@ def test_with_much_budget_it_finds_the_constrained_optimum(name):
             pytest.skip(f"{name} refuses this problem")
         best = best_on(domain, risk, slope, 2)
         theta = solve(problem, X, y, budget=budget, solver=name, random_state=0).theta
-        assert risk(theta) - best < 0.01 * (risk(np.zeros(2)) - best)
+        share = 0.1 if name in ONE_PASS else 0.01
+        assert risk(theta) - best < share * (risk(np.zeros(2)) - best)
 
 
 @pytest.mark.statistical
@@ -147,5 +149,5 @@ def test_the_bound_falls_with_records_and_with_budget(name):
         return solver.settings(facts, Budget(epsilon, delta)).bound
 
     assert bound(10_000, 1.0) < 0.5 * bound(1_000, 1.0)
-    assert bound(1_000, 4.0) < 0.5 * bound(1_000, 0.5)
+    assert bound(1_000, 4.0) < (0.6 if name in ONE_PASS else 0.5) * bound(1_000, 0.5)
     assert bound(1_000, 1.0, p=50) > bound(1_000, 1.0, p=5)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from privopt.audit.neighbours import Pair
-from privopt.mechanisms import HOOK, Mechanism, same_event
+from privopt.mechanisms import HOOK, Mechanism, OutputPerturbation, same_event
 from privopt.noise import SeededSource
 from privopt.oracle.objective import Objective
 from privopt.oracle.reach import Reach
@@ -84,15 +84,21 @@ class Tape:
             self.findings.append(f"{label}: its event or its noise depends on data")
         if not _same_reach(reach, old.reach):
             self.findings.append(f"{label}: its declared reach depends on data")
-        for what, moved, allowed in movements(old.payload, payload, old.reach):
+        for what, moved, allowed in movements(old.payload, payload, old.reach, mechanism):
             if not moved <= allowed * (1 + SLACK):
                 self.findings.append(f"{label}: {what} moved {moved:.6g}, declared {allowed:.6g}")
 
 
-def movements(one: Any, other: Any, reach: Reach) -> Iterator[tuple[str, float, float]]:
+def movements(
+    one: Any, other: Any, reach: Reach, mechanism: Mechanism | None = None
+) -> Iterator[tuple[str, float, float]]:
     """Measured and declared movements between two payloads."""
     if isinstance(one, Objective):
         yield from _function_movements(one, other, reach)
+        if isinstance(mechanism, OutputPerturbation):
+            algorithm = mechanism.algorithm
+            moved = np.linalg.norm(algorithm.value(one) - algorithm.value(other))
+            yield "the result", float(moved), mechanism.sensitivity(reach)
         return
     one, other = np.atleast_1d(one), np.atleast_1d(other)
     if one.shape != other.shape:

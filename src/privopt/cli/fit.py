@@ -109,7 +109,13 @@ def _parse_classes(text: str, y: Any) -> list[Any]:
     import numpy as np
 
     parts = [part.strip() for part in text.split(",")]
-    return parts if np.asarray(y).dtype.kind in "OUS" else [float(part) for part in parts]
+    kind = np.asarray(y).dtype.kind
+    if kind == "b":
+        known = {"false": False, "true": True, "0": False, "1": True}
+        if any(part.lower() not in known for part in parts):
+            raise ValueError("the labels are true or false: give --classes false,true.")
+        return [known[part.lower()] for part in parts]
+    return parts if kind in "OUS" else [float(part) for part in parts]
 
 
 def _as_json(model: Any, names: list[str]) -> dict[str, Any]:

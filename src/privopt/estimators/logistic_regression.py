@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any, cast
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
@@ -15,7 +17,7 @@ from privopt.facts import Facts
 from privopt.losses import CappedLogistic, Logistic
 from privopt.noise import source_for
 from privopt.oracle import Oracle
-from privopt.oracle.queries import feature_norms
+from privopt.oracle.queries import clip_factors, tamed
 from privopt.planner import choose, public_count
 from privopt.privacy import Budget, Neighbouring
 from privopt.problem import Problem
@@ -128,13 +130,15 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
             column_bounds=None if self.bounds is None else 1.0,
         )
         source = source_for(self.random_state)
-        X, y = self._validated(X, y)
-        labels, assumptions = self._labels(y)
-        models = 1 if len(self.classes_) == 2 else len(self.classes_)
+        # A failed fit leaves nothing behind: what is learned about X is kept aside until the end.
+        aside = cast(LogisticRegression, clone(self))
+        X, y = aside._validated(X, y)
+        classes, labels, assumptions = self._labels(y)
+        models = 1 if len(classes) == 2 else len(classes)
         n = public_count(X.shape[0], budget, self.n_public)
         facts = Facts(problem, n, problem.dimension(X.shape[1]), budget.neighbouring, models)
         plan = choose(facts, budget, self.solver)
-        declared = self._declared(X.shape[1])
+        declared = aside._declared(X.shape[1])
         X = X if declared is None else declared.apply(X)
         first = Oracle.over(
             X,
@@ -146,8 +150,13 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
         oracles = [first] + [
             first.labelled(np.where(labels == k, 1.0, -1.0)) for k in range(1, models)
         ]
-        answer, self.privacy_ = execute(plan, oracles, source, assumptions=assumptions)
+        answer, certificate = execute(plan, oracles, source, assumptions=assumptions)
         theta = np.stack(answer.thetas)
+        self.classes_, self.privacy_, self.n_features_in_ = classes, certificate, X.shape[1]
+        if hasattr(aside, "feature_names_in_"):
+            self.feature_names_in_ = aside.feature_names_in_
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_  # of an earlier fit
         self.coef_ = np.ascontiguousarray(theta[:, : X.shape[1]])
         self.intercept_ = np.zeros(models)
         if self.fit_intercept:
@@ -160,21 +169,30 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Signed scores: one per row for two classes, one per row and class for more."""
-        check_is_fitted(self)
-        X = validate_data(self, concrete(X), accept_sparse="csr", dtype=_FLOATS, reset=False)
+        check_is_fitted(self, "coef_")
+        X = self._finite(
+            validate_data(
+                self,
+                concrete(X),
+                accept_sparse="csr",
+                dtype=_FLOATS,
+                reset=False,
+                ensure_all_finite=False,
+            )
+        )
         declared = self._declared(X.shape[1])
         reach, shift = 1.0, 0.0
         if declared is not None:
             X, reach, shift = declared.apply(X), declared.reach, declared.shift
         coef = self.coef_ * reach
         intercept = self.intercept_ + self.coef_ @ np.broadcast_to(shift, X.shape[1])
+        X = tamed(X)
         scores = np.asarray(X @ coef.T)
         if self._row_map is not None:
             factors = self._row_map.factors(X) * self._row_map.clip_norm
             scores = (scores + intercept) * factors[:, None]
         else:
-            factors = np.minimum(1.0, self.data_norm / np.maximum(feature_norms(X), 1e-300))
-            scores = scores * factors[:, None] + intercept
+            scores = scores * clip_factors(X, self.data_norm)[:, None] + intercept
         return scores.ravel() if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> np.ndarray:
@@ -219,36 +237,59 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
             concrete(X),
             accept_sparse="csr",
             dtype=_FLOATS,
-            ensure_all_finite=self.nan_policy == "raise",
+            ensure_all_finite=False,
         )
+        if self.nan_policy == "raise":
+            X = self._finite(X)
         y = column_or_1d(np.asarray(concrete(y, "y")), warn=True)
+        if y.dtype.kind == "f":
+            assert_all_finite(y, input_name="y")
         if len(y) != X.shape[0]:
             raise ValueError(
                 f"X has {X.shape[0]} rows and y has {len(y)} labels: they must be the same number."
             )
         return X, y
 
-    def _labels(self, y: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Index of each label in ``classes_``."""
+    def _finite(self, X: Any) -> Any:
+        """X without missing values: refused, or an empty record's zeros, as ``nan_policy`` says."""
+        entries = X.data if sp.issparse(X) else X
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(entries.sum(dtype=float)) or np.isfinite(entries).all():
+                return X
+        if self.nan_policy == "raise":
+            raise ValueError(
+                "X contains NaN or infinity: remove such rows, or take "
+                'nan_policy="empty" to count them as empty records.'
+            )
+        broken = ~np.isfinite(np.asarray(X.sum(axis=1), dtype=float).ravel())
+        X = X.copy()
+        if sp.issparse(X):
+            X.data[np.repeat(broken, np.diff(X.indptr))] = 0.0
+        else:
+            X[broken] = 0.0
+        return X
+
+    def _labels(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+        """The classes, the index of each label in them, and what that assumes."""
         check_classification_targets(y)
         if self.classes is None:
-            self.classes_, index = np.unique(y, return_inverse=True)
+            classes, index = np.unique(y, return_inverse=True)
             assumptions = ("the list of classes was read from y and is taken to be public",)
         else:
-            self.classes_ = np.unique(np.asarray(self.classes))
-            index = np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1)
-            if not np.array_equal(self.classes_[index], y):
+            classes = np.unique(np.asarray(self.classes))
+            index = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+            if not np.array_equal(classes[index], y):
                 raise ValueError(
                     "y holds a label that is not in classes: declare every label, or leave "
                     "classes=None to read them from y."
                 )
             assumptions = ()
-        if len(self.classes_) < 2:
+        if len(classes) < 2:
             raise ValueError(
                 "logistic regression needs at least two classes, got one class: "
                 "declare all of them with classes=[...]."
             )
-        return index, assumptions
+        return classes, index, assumptions
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -4,6 +4,8 @@ from privopt.mechanisms.additive import Gaussian, Laplace, NormGamma
 from privopt.mechanisms.gate import HOOK, Gate, Hook, same_event
 from privopt.mechanisms.mechanism import Mechanism
 from privopt.mechanisms.objective_perturbation import ObjectivePerturbation
+from privopt.mechanisms.output_perturbation import Minimiser, OutputPerturbation
+from privopt.mechanisms.stable_sgd import StableSGD
 from privopt.mechanisms.standardizer import Standardizer
 
 __all__ = [
@@ -13,8 +15,11 @@ __all__ = [
     "Hook",
     "Laplace",
     "Mechanism",
+    "Minimiser",
     "NormGamma",
     "ObjectivePerturbation",
+    "OutputPerturbation",
+    "StableSGD",
     "Standardizer",
     "same_event",
 ]

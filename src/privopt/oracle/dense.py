@@ -85,7 +85,7 @@ class DenseRows:
     def weighted_sum(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
         def block(X: Any, rows: slice, slope: Any, offset: float) -> tuple[Any, float]:
             weights = self._weigh(X, rows, slope, offset, weigh)
-            return self._pull(self._scaled(weights, rows), X), self._mass(weights, rows)
+            return self._pull(self._scaled(weights, rows), X), self._constant(weights, rows)
 
         return self._join(self._over_blocks(theta, block))
 
@@ -111,7 +111,7 @@ class DenseRows:
     def weighted_product(self, weights: Any, vector: np.ndarray) -> np.ndarray:
         def block(X: Any, rows: slice, slope: Any, offset: float) -> tuple[Any, float]:
             pull = weights[rows] * self._margins(X, rows, slope, offset)
-            return self._pull(self._scaled(pull, rows), X), self._mass(pull, rows)
+            return self._pull(self._scaled(pull, rows), X), self._constant(pull, rows)
 
         return self._join(self._over_blocks(vector, block))
 
@@ -218,6 +218,10 @@ class DenseRows:
             weights = weights * self._active[rows]
         return float(self._xp.sum(weights, dtype=self._xp.float64))
 
+    def _constant(self, weights: Any, rows: slice) -> float:
+        """The weight that falls on the constant column; not summed where there is none."""
+        return self._mass(weights, rows) if self.bounds.intercept else 0.0
+
     def _gram(self, X: Any, weights: Any, rows: slice) -> np.ndarray:
         features = int(X.shape[1])
         squared = self._scaled(self._scaled(weights, rows), rows)
@@ -266,7 +270,7 @@ class DenseRows:
         workers = _workers()
         if workers == 1 or self._X.nbytes < PARALLEL_BYTES:
             return run(blocks)
-        cut = math.ceil(len(blocks) / workers)
+        cut = math.ceil(len(blocks) / (4 * workers))  # a core that is busy elsewhere gets less
         shares = [blocks[i : i + cut] for i in range(0, len(blocks), cut)]
         with _blas().limit(limits=1):
             results = list(_pool(os.getpid(), workers).map(run, shares))

@@ -55,7 +55,9 @@ class View:
 
     def function(self, loss: Loss) -> Sealed:
         """The total loss as a sealed function, for mechanisms that perturb the objective."""
-        facts = function_facts(loss, self._rows.bounds, self._rows.dimension)
+        facts = function_facts(
+            loss, self._rows.bounds, self._rows.dimension, self._neighbouring != "add_remove"
+        )
         twice = 2 if self._neighbouring == "replace_one" else 1
         reach = self._reach("function", twice * facts.lipschitz, facts.lipschitz, facts)
         return Sealed(KEY, Objective(self._rows.precise(), loss), reach)
@@ -74,7 +76,17 @@ class Oracle:
     a solver that needs it takes the declared one from its plan.
     """
 
-    __slots__ = ("_cell", "_numbers", "_rows", "_sampler", "bounds", "dimension", "neighbouring")
+    __slots__ = (
+        "_cell",
+        "_cuts",
+        "_numbers",
+        "_rows",
+        "_sampler",
+        "_shuffled",
+        "bounds",
+        "dimension",
+        "neighbouring",
+    )
 
     def __init__(
         self,
@@ -84,11 +96,15 @@ class Oracle:
         *,
         cell: Cell = ROOT,
         numbers: itertools.count[int] | None = None,
+        cuts: dict[Cell, tuple[int, bool]] | None = None,
+        shuffled: bool = False,
     ) -> None:
         if neighbouring not in NEIGHBOURING:
             raise ValueError(f"neighbouring must be one of {', '.join(NEIGHBOURING)}.")
         self._rows, self._sampler, self._cell = rows, sampler, cell
         self._numbers = itertools.count(1) if numbers is None else numbers
+        self._cuts = {} if cuts is None else cuts
+        self._shuffled = shuffled
         self.neighbouring: Neighbouring = neighbouring
         self.dimension = rows.dimension
         self.bounds = rows.bounds
@@ -118,23 +134,26 @@ class Oracle:
 
     def labelled(self, y: Any, *, classification: bool = True) -> Oracle:
         """The same records with other labels, sharing the rows."""
-        return Oracle(
-            self._rows.labelled(y, classification),
-            self.neighbouring,
-            self._sampler,
-            cell=self._cell,
-            numbers=self._numbers,
-        )
+        if self._shuffled:
+            raise Refused("labels belong to the given order: label the oracle, then shuffle it.")
+        return self._like(self._rows.labelled(y, classification), self._cell)
+
+    def shuffled(self) -> Oracle:
+        """The same records in a secret uniform order, drawn once for all models of one oracle."""
+        if self.neighbouring == "add_remove":
+            raise Refused(
+                "an order of the records shifts when one is added or removed: "
+                'use neighbouring="zero_out" or "replace_one".'
+            )
+        if self._shuffled:
+            return self
+        rows = self._rows.take(self._sampler.order(self._rows.count))
+        return self._like(rows, self._cell, shuffled=True)
 
     def mapped(self, row_map: RowMap) -> Oracle:
         """The same records after a public linear map and its clip."""
-        return Oracle(
-            MappedRows.build(self._rows, row_map),  # type: ignore[arg-type]
-            self.neighbouring,
-            self._sampler,
-            cell=self._cell,
-            numbers=self._numbers,
-        )
+        rows = MappedRows.build(self._rows, row_map)  # type: ignore[arg-type]
+        return self._like(rows, self._cell, self._shuffled)
 
     def everything(self) -> View:
         return self._view(self._rows, FULL)
@@ -182,17 +201,25 @@ class Oracle:
             )
         if k < 1:
             raise ValueError(f"the number of blocks must be positive, got {k}.")
+        if self._cuts.setdefault(self._cell, (k, self._shuffled)) != (k, self._shuffled):
+            # Spend is the maximum over cells: it is right for one partition only.
+            raise Refused("these records were already cut into other blocks: use the same cut.")
         edges = [self._rows.count * i // k for i in range(k + 1)]
         return [
-            Oracle(
-                self._rows.part(start, stop),
-                self.neighbouring,
-                self._sampler,
-                cell=(*self._cell, index),
-                numbers=self._numbers,
-            )
+            self._like(self._rows.part(start, stop), (*self._cell, index), self._shuffled)
             for index, (start, stop) in enumerate(itertools.pairwise(edges))
         ]
+
+    def _like(self, rows: Rows, cell: Cell, shuffled: bool = False) -> Oracle:
+        return Oracle(
+            rows,
+            self.neighbouring,
+            self._sampler,
+            cell=cell,
+            numbers=self._numbers,
+            cuts=self._cuts,
+            shuffled=shuffled,
+        )
 
     def _view(self, rows: Rows, sampling: Sampling) -> View:
         return View(rows, (self._cell,), sampling, next(self._numbers), self.neighbouring)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_numpy_array
 
 from privopt.losses import Loss
 from privopt.oracle.reach import ReachNorm
@@ -59,7 +59,14 @@ class ClippedGradient:
 
     def _weigh(self, margins: Any, labels: Any, sizes: Any) -> Any:
         slope = self.loss.slope(margins, labels)
-        return slope * (self.clip_norm / (abs(slope) * sizes).clip(min=self.clip_norm))
+        if not is_numpy_array(slope):
+            return slope * (self.clip_norm / (abs(slope) * sizes).clip(min=self.clip_norm))
+        factor = np.abs(slope)
+        factor *= sizes
+        np.maximum(factor, self.clip_norm, out=factor)
+        np.divide(self.clip_norm, factor, out=factor)
+        factor *= slope
+        return factor
 
     def _weigh_carefully(self, margins: Any, labels: Any, sizes: Any) -> Any:
         xp = array_namespace(margins)
@@ -154,6 +161,23 @@ class Moments:
 def feature_norms(X: Any) -> np.ndarray:
     """l2 norm of each row of a NumPy or SciPy matrix."""
     return _power_norms(X, 1)
+
+
+def clip_factors(X: Any, bound: float) -> np.ndarray:
+    """What each row must be multiplied by so that its norm is at most the bound."""
+    return bound / np.maximum(feature_norms(X), bound)
+
+
+def tamed(X: Any) -> Any:
+    """X, with rows whose norm overflows scaled down to a large one: their direction survives."""
+    with np.errstate(over="ignore"):
+        wild = ~np.isfinite(feature_norms(X))
+    if not wild.any():
+        return X
+    largest = abs(X).max(axis=1)
+    largest = largest.toarray().ravel() if sp.issparse(largest) else np.asarray(largest)
+    factors = np.where(wild, 2.0**30 / np.where(wild, largest, 1.0), 1.0)
+    return sp.csr_array(X.multiply(factors[:, None])) if sp.issparse(X) else X * factors[:, None]
 
 
 def _power_norms(X: Any, power: int) -> np.ndarray:

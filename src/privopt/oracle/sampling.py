@@ -14,10 +14,13 @@ from privopt.noise import Source
 
 
 class Sampler(Protocol):
-    """Draws batches: each record independently, or a set of given size without replacement."""
+    """Draws each record independently, or a set of given size, and puts records in order."""
 
     def choose(self, count: int, rate: float, view: int) -> np.ndarray: ...
     def draw(self, count: int, size: int, view: int) -> np.ndarray: ...
+    def order(self, count: int) -> np.ndarray:
+        """A uniform order of the records, the same at every call."""
+        ...
 
 
 class GeometricSkips:
@@ -27,10 +30,17 @@ class GeometricSkips:
     rate, and no batch size is ever fixed or redrawn.
     """
 
-    __slots__ = ("_source",)
+    __slots__ = ("_orders", "_source")
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._orders: dict[int, np.ndarray] = {}
+
+    def order(self, count: int) -> np.ndarray:
+        if count not in self._orders:
+            # Kept: with a new order each time a record would change its cell between two models.
+            self._orders[count] = self._source.coins.permutation(count)
+        return self._orders[count]
 
     def choose(self, count: int, rate: float, view: int) -> np.ndarray:
         if rate >= 1 or count == 0:
@@ -73,6 +83,11 @@ class KeyedCoins:
             raise ValueError("keyed coins need one identity per record.")
         coins = np.array([self._coin(identity, view) for identity in self._ids])
         return np.argsort(coins, kind="stable")[:size]
+
+    def order(self, count: int) -> np.ndarray:
+        if len(self._ids) != count:
+            raise ValueError("keyed coins need one identity per record.")
+        return np.argsort([self._coin(identity, -1) for identity in self._ids])
 
     def _coin(self, identity: int, view: int) -> float:
         text = f"{self._key}/{identity}/{view}".encode()

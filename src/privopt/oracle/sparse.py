@@ -34,14 +34,13 @@ class SparseRows:
         y = labels_like(y, X.data, np.float64, classification)
         largest = abs(X).max(axis=1).toarray().ravel() if X.shape[0] and X.shape[1] else 0.0
         largest = np.broadcast_to(largest, X.shape[0])
-        missing = ~np.isfinite(np.add.reduceat(np.append(X.data * 0.0, 0.0), X.indptr[:-1]))
-        missing &= np.diff(X.indptr) > 0
-        missing |= ~np.isfinite(y)
+        owner = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+        missing = ~np.isfinite(y)
+        missing[owner[~np.isfinite(X.data)]] = True
         active = None
         giant = float(np.finfo(X.dtype).max) ** 0.25
         if missing.any() or (largest > giant).any():
             X, y = X.copy(), np.where(missing, 1.0, y)
-            owner = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
             X.data[missing[owner]] = 0.0
             huge = (largest > giant) & ~missing
             X.data = np.where(huge[owner], X.data / np.where(huge, largest, 1.0)[owner], X.data)

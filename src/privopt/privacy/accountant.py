@@ -32,6 +32,7 @@ from privopt.privacy.kinds import (
     SampledGaussian,
 )
 from privopt.privacy.profiles import (
+    ROUNDING,
     gaussian_delta,
     gaussian_epsilon,
     renyi_epsilon,
@@ -80,7 +81,7 @@ class Accountant:
             return 0.0
         if all(isinstance(kind, Gaussian) for kind in kinds):
             return gaussian_delta(epsilon, _total_mu(kinds))
-        low, high = -35.0, 0.0  # decades of ln delta worth looking at
+        low, high = math.log(SMALLEST_DELTA * 1.01), 0.0
         if self.epsilon(what, math.exp(low)) <= epsilon:
             return math.exp(low)
         while high - low > 1e-3:
@@ -90,6 +91,11 @@ class Accountant:
             else:
                 low = middle
         return math.exp(high)
+
+    def holds(self, charge: Charge, epsilon: float, delta: float) -> bool:
+        """Whether (epsilon, delta) is proved for a charge; quicker than computing its epsilon."""
+        kinds = self._resolve(charge)
+        return _holds(tuple(sorted(kinds.items(), key=repr)), epsilon, delta, self.neighbouring)
 
     def calibrate(
         self,
@@ -106,41 +112,28 @@ class Accountant:
         target; it is at most a relative ``tolerance`` larger than needed.
         """
 
-        def excess(multiplier: float) -> float:
-            """log(epsilon of the charge / target): close to linear in log(multiplier)."""
-            found = self.epsilon(charge(multiplier), delta)
-            return math.log(max(found, 1e-300) / epsilon) if found < math.inf else 700.0
+        def holds(multiplier: float) -> bool:
+            return self.holds(charge(multiplier), epsilon, delta)
 
-        high, above = start, excess(start)
-        while above > 0:
+        high = start
+        while not holds(high):
             high *= 2
-            above = excess(high)
             if high > 1e12:
                 raise Refused(
                     f"no amount of noise reaches epsilon={epsilon:g} at delta={delta:g}: "
                     "a part of the charge does not depend on the noise."
                 )
         low = high / 2
-        below = excess(low)
-        while below <= 0:
-            high, above, low = low, below, low / 2
+        while holds(low):
+            high, low = low, low / 2
             if low < 1e-12:
                 return high
-            below = excess(low)
-        turn = 0
         while high / low > 1 + tolerance:
-            # Interpolate, aiming a little past the root so that both ends close in; every third
-            # step halves the bracket, whatever the curve looks like.
-            share = min(max(below / (below - above), 0.0), 1.0) if turn % 3 < 2 else 0.5
-            width = math.log(high / low)
-            aim = share * width + (0.4 if turn % 2 == 0 else -0.4) * tolerance
-            aim = min(max(aim, 0.3 * tolerance), width - 0.3 * tolerance)
-            middle, turn = low * math.exp(aim), turn + 1
-            found = excess(middle)
-            if found <= 0:
-                high, above = middle, found
+            middle = math.sqrt(high * low)
+            if holds(middle):
+                high = middle
             else:
-                low, below = middle, found
+                low = middle
         return high
 
     # ------------------------------------------------------------ how
@@ -154,6 +147,18 @@ class Accountant:
 
 def _total_mu(kinds: Counter[Kind]) -> float:
     return math.sqrt(sum(c * k.mu**2 for k, c in kinds.items() if isinstance(k, Gaussian)))
+
+
+@lru_cache(maxsize=4096)
+def _holds(
+    items: tuple[tuple[Kind, int], ...], epsilon: float, delta: float, neighbouring: Neighbouring
+) -> bool:
+    if sum(kind.pure(neighbouring) * count for kind, count in items) <= epsilon:
+        return True
+    profile = _objective_profile(Counter(dict(items)), neighbouring)
+    if profile is not None:
+        return profile(epsilon) * (1 + ROUNDING) <= delta
+    return _epsilon(items, delta, neighbouring) <= epsilon
 
 
 @lru_cache(maxsize=4096)
@@ -184,6 +189,14 @@ def _epsilon(
 def _objective_route(
     kinds: Counter[Kind], delta: float, neighbouring: Neighbouring
 ) -> float | None:
+    profile = _objective_profile(kinds, neighbouring)
+    return None if profile is None else smallest_epsilon(profile, delta)
+
+
+def _objective_profile(
+    kinds: Counter[Kind], neighbouring: Neighbouring
+) -> Callable[[float], float] | None:
+    """delta(epsilon) of one objective perturbation beside any Gaussians; None for anything else."""
     objective = [kind for kind in kinds if isinstance(kind, ObjectiveGaussian)]
     others = [kind for kind in kinds if not isinstance(kind, (ObjectiveGaussian, Gaussian))]
     if len(objective) != 1 or kinds[objective[0]] != 1 or others or objective[0].dimension > 1:
@@ -194,7 +207,7 @@ def _objective_route(
         value = objective[0].delta_after_gaussian(epsilon, mu, neighbouring)
         return 1.0 if value is None else value
 
-    return smallest_epsilon(profile, delta)
+    return profile
 
 
 def _renyi_route(kinds: Counter[Kind], delta: float, neighbouring: Neighbouring) -> float | None:

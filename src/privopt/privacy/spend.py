@@ -179,23 +179,26 @@ def _lane_charges(
     """Charge of each cell that entered a running sum, by one backward pass.
 
     A release at step t is stated for a sum of radius one; the cell of step s moves it by
-    r_s exp(d_t - d_s), so its squared loss is (r_s e^{-d_s})^2 times the sum over later releases of
-    (value e^{d_t})^2.
+    r_s exp(d_t - d_s), so its squared loss is r_s^2 times the sum over later releases of
+    (value e^{d_t - d_s})^2, which obeys a backward recursion.
     """
+    entered = set(path.cells)
+    parents = {cell[:depth] for cell in entered for depth in range(len(cell))}
+    if len(entered) < len(path.cells) or entered & parents:
+        raise Refused("a cell that enters a running sum twice is not accounted.")
     decay = np.asarray(path.log_decay)
     squares = {"mu": np.zeros(len(decay)), "rho": np.zeros(len(decay))}
     for step, kinds in releases:
         for kind in kinds:
-            growth = math.exp(2 * decay[step])
             if isinstance(kind, Gaussian):
-                squares["mu"][step] += kind.mu**2 * growth
+                squares["mu"][step] += kind.mu**2
             elif isinstance(kind, BoundedRange):
-                squares["rho"][step] += kind.eta**2 / 8 * growth
+                squares["rho"][step] += kind.eta**2 / 8
             else:
                 raise Refused(f"a running sum cannot be released with a {kind.name} mechanism.")
-    later = {name: np.cumsum(values[::-1])[::-1] for name, values in squares.items()}
+    later = {name: _later(values, decay) for name, values in squares.items()}
     for step, (cell, radius) in enumerate(zip(path.cells, path.radii, strict=True)):
-        weight = (radius * math.exp(-decay[step])) ** 2
+        weight = radius**2
         found: list[Kind] = []
         if later["mu"][step] > 0:
             mu = math.sqrt(weight * later["mu"][step])
@@ -204,3 +207,12 @@ def _lane_charges(
             found.append(Concentrated(weight * float(later["rho"][step])))
         if found:
             yield cell, tuple(found)
+
+
+def _later(values: np.ndarray, log_decay: np.ndarray) -> np.ndarray:
+    """Sum over t >= s of values[t] e^{2 (d_t - d_s)}, for every s."""
+    total = values.copy()
+    shrink = np.exp(2 * np.diff(log_decay))
+    for step in range(len(values) - 2, -1, -1):
+        total[step] += shrink[step] * total[step + 1]
+    return total

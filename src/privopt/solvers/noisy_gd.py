@@ -38,6 +38,8 @@ from privopt.solvers.solver import Settings, Solver, Tick, no_tick
 Rule = Literal["smooth", "lipschitz", "strongly_convex"]
 Average = Literal["suffix", "uniform", "last"]
 MOST_STEPS = 1000
+NEAR = 1.5
+"""Bounds this close are alike in practice: of their numbers of steps the smallest is taken."""
 
 
 class Averaged(Protocol):
@@ -97,16 +99,15 @@ class NoisyGD(Solver):
             raise ValueError(f"n_iter must be positive, got {n_iter}.")
         if average not in ("suffix", "uniform", "last"):
             raise ValueError(f"average must be suffix, uniform or last, got {average!r}.")
-        best: tuple[float, Rule, int, float] | None = None
+        found: list[tuple[float, Rule, int, float]] = []
         for rule in rules(facts):
             for steps in [n_iter] if n_iter else _step_counts(facts, budget, clip_norm, most):
                 spread = _expected_square(facts, budget, clip_norm, steps)
                 step, bound = tune(facts, rule, steps, spread)
-                # Of equally good numbers of steps the smallest is taken.
-                if best is None or bound < best[0] * (1 - 1e-6):
-                    best = (bound, rule, steps, step)
-        assert best is not None
-        bound, rule, steps, step = best
+                found.append((bound, rule, steps, step))
+        least = min(found)[0]
+        near = [one for one in found if one[0] <= NEAR * least]
+        bound, rule, steps, step = min(near, key=lambda one: (one[2], one[0]))
         return NoisyGDSettings(
             bound=bound / facts.n,
             passes=float(steps * facts.repeats),
@@ -183,7 +184,8 @@ def tune(facts: Facts, rule: Rule, steps: int, spread: float) -> tuple[float, fl
     if rule == "smooth":
         step = min(1 / (n * facts.smoothness() + ridge), radius / math.sqrt(2 * steps * spread))
         return step, radius**2 / (2 * step * steps) + step * spread
-    square = (n * facts.lipschitz() + ridge * radius) ** 2 + spread
+    farthest = radius + float(np.linalg.norm(facts.problem.domain.centre(facts.p)))
+    square = (n * facts.lipschitz() + ridge * farthest) ** 2 + spread
     if rule == "lipschitz":
         return radius / math.sqrt(steps * square), radius * math.sqrt(square / steps)
     return 2 / ridge, 2 * square / (ridge * (steps + 1))

@@ -40,7 +40,7 @@ from privopt.solvers.solver import Answer, Solver, Tick, no_tick
 
 # Shares of mu^2 (Gaussian noise) or of epsilon (pure): row norms, moments, labels.
 SHARES: dict[Noise, tuple[float, float, float]] = {
-    "gaussian": (0.02, 0.05, 0.01),
+    "gaussian": (0.02, 0.10, 0.01),
     "pure": (0.04, 0.12, 0.02),
 }
 SOLUTION_SIZE = 3.0
@@ -178,7 +178,7 @@ class StandardizedObjective(Solver):
             settings.regularisation,
             settings.tolerance,
             settings.output_multiplier,
-            tuple(start.tolist()),
+            centre=tuple(start.tolist()),
         )
         return gate.release(mechanism, oracle.mapped(row_map).everything().function(loss))
 
