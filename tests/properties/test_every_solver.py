@@ -23,6 +23,7 @@ from privopt.privacy.budget import NEIGHBOURING
 from privopt.solvers import catalogue, declare, execute, row_bounds
 
 from .cases import (
+    ENOUGH,
     PROBLEMS,
     WITHOUT_NOISE,
     all_cases,
@@ -145,9 +146,7 @@ def test_error_falls_with_data_and_with_epsilon(name):
         budget = Budget(epsilon, 1e-6)
         found = []
         for seed in range(10):
-            plan = make_plan(
-                name, task, budget, n, 4, **({"n_iter": 60} if name == "noisy_gd" else {})
-            )
+            plan = make_plan(name, task, budget, n, 4, **ENOUGH.get(name, {}))
             source = SeededSource(seed)
             oracle = Oracle.over(
                 X, y, neighbouring="zero_out", bounds=row_bounds(plan), source=source
