@@ -78,10 +78,11 @@ class MappedRows:
     its own sizes.
     """
 
-    __slots__ = ("_base", "_map", "bounds", "count", "dimension")
+    __slots__ = ("_base", "_map", "_squares", "bounds", "count", "dimension")
 
     def __init__(self, base: Rows, row_map: RowMap) -> None:
         self._base, self._map = base, row_map
+        self._squares: Any = None
         self.bounds = RowBounds(1.0)
         self.count = base.count
         self.dimension = row_map.dimension
@@ -110,10 +111,16 @@ class MappedRows:
         return self._map.gram(inner)
 
     def weights(self, theta: np.ndarray, weigh: Weigh) -> Any:
-        return self._base.weights(self._map.backward(theta), _squared(weigh))
+        def inner(z: Any, y: Any, notes: Any) -> Any:
+            return weigh(z * notes[:, 0], y, notes[:, 1])
+
+        return self._base.weights(self._map.backward(theta), inner)
 
     def weighted_product(self, weights: Any, vector: np.ndarray) -> np.ndarray:
-        inner = self._base.weighted_product(weights, self._map.backward(vector))
+        if self._squares is None:
+            nowhere = np.zeros(self.dimension)
+            self._squares = self._base.weights(nowhere, lambda z, y, notes: notes[:, 0] ** 2)
+        inner = self._base.weighted_product(weights * self._squares, self._map.backward(vector))
         return self._map.forward(inner)
 
     def precise(self) -> MappedRows:
