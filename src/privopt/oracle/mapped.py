@@ -59,6 +59,7 @@ def scaled_norms(X: Any, row_map: RowMap) -> np.ndarray:
     """||scale * (x - centre)|| for each row of a NumPy or SciPy matrix, in double precision."""
     centre, scale = row_map.centre, row_map.scale
     if sp.issparse(X):
+        X = X.astype(float)
         square = scale**2
         positive = X.multiply(X) @ square + centre @ (square * centre)
         # A sparse row is not centred entry by entry: the slack covers what cancellation loses.
@@ -67,7 +68,8 @@ def scaled_norms(X: Any, row_map: RowMap) -> np.ndarray:
     height = max(64, (1 << 17) // max(1, X.shape[1]))
     for start in range(0, X.shape[0], height):
         block = scale * (np.asarray(X[start : start + height], dtype=float) - centre)
-        norms[start : start + height] = np.sqrt(np.einsum("ij,ij->i", block, block))
+        with np.errstate(over="ignore"):
+            norms[start : start + height] = np.sqrt(np.einsum("ij,ij->i", block, block))
     return norms
 
 
@@ -91,7 +93,9 @@ class MappedRows:
     def build(cls, base: RawRows, row_map: RowMap) -> MappedRows:
         norms = np.hypot(base.features(lambda X: scaled_norms(X, row_map)), row_map.column)
         factors = 1 / np.maximum(norms, row_map.clip_norm)
-        notes = np.column_stack([factors, factors * norms])
+        # A row whose norm overflows is clipped to nothing.
+        sizes = factors * np.where(np.isfinite(norms), norms, 0.0)
+        notes = np.column_stack([factors, sizes])
         return cls(base.noted(notes).precise(), row_map)
 
     def weighted_sum(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
