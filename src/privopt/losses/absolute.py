@@ -25,6 +25,9 @@ class Absolute(Loss):
     def curvature(self, z: Array, y: Array) -> Array:
         return array_namespace(z).zeros_like(z)
 
+    def pieces(self, y: Array) -> tuple[Array, Array, Array]:
+        return y, 0.0 * y - 1.0, 0.0 * y + 1.0
+
     @property
     def lipschitz(self) -> float:
         return 1.0

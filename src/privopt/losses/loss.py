@@ -63,6 +63,14 @@ class Loss(ABC):
         """inf d2f/dz2."""
         return 0.0
 
+    def least_curvature(self, z: Array, y: Array, width: Array) -> Array:
+        """Return a lower bound of d2f/dz2 at all margins within `width` of z; at least 0."""
+        return 0.0 * z
+
+    def pieces(self, y: Array) -> tuple[Array, Array, Array] | None:
+        """Return margin of the kink, slope below and slope above it; None if not two lines."""
+        return None
+
     def lipschitz_in(self, norm: Norm, data_bound: float) -> float:
         """Return the Lipschitz constant of l with respect to `norm` on theta.
 

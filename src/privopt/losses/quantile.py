@@ -42,6 +42,9 @@ class Quantile(Loss):
     def curvature(self, z: Array, y: Array) -> Array:
         return array_namespace(z).zeros_like(z)
 
+    def pieces(self, y: Array) -> tuple[Array, Array, Array]:
+        return y, 0.0 * y - self.q, 0.0 * y + (1.0 - self.q)
+
     @property
     def lipschitz(self) -> float:
         return max(self.q, 1.0 - self.q)

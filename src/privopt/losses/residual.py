@@ -44,6 +44,9 @@ class HuberisedResidual(Loss):
         size = abs(z - y)
         return array_namespace(size).astype(size <= self.linear_from, size.dtype)
 
+    def least_curvature(self, z: Array, y: Array, width: Array) -> Array:
+        return self.curvature(abs(z - y) + width, 0.0 * y)
+
     @property
     def lipschitz(self) -> float:
         return self.linear_from

@@ -39,6 +39,14 @@ class Objective:
     def value(self, theta: np.ndarray) -> float:
         return self.rows.total(theta, lambda z, y, size: self.loss.value(z, y))
 
+    def values(self, thetas: np.ndarray) -> np.ndarray:
+        """The value at each row of ``thetas``."""
+        return self.rows.totals(thetas, lambda z, y, size: self.loss.value(z, y))
+
+    def gradients(self, thetas: np.ndarray) -> np.ndarray:
+        """The gradient at each row of ``thetas``."""
+        return self.rows.weighted_sums(thetas, lambda z, y, size: self.loss.slope(z, y))
+
     def gradient(self, theta: np.ndarray) -> np.ndarray:
         return self.rows.weighted_sum(theta, lambda z, y, size: self.loss.slope(z, y))
 
