@@ -16,6 +16,7 @@ class Logistic(Loss):
 
     one_signed: ClassVar[bool] = True
     classification: ClassVar[bool] = True
+    curved: ClassVar[bool] = True
 
     def value(self, z: Array, y: Array) -> Array:
         xp = array_namespace(z)

@@ -25,11 +25,14 @@ class Loss(ABC):
         Whether for every fixed y the slope never changes its sign.
     classification : bool
         Whether labels are -1 and +1; otherwise they are real numbers.
+    curved : bool
+        Whether d2f/dz2 > 0 at every margin, for every y.
     """
 
     convex: ClassVar[bool] = True
     one_signed: ClassVar[bool] = False
     classification: ClassVar[bool] = False
+    curved: ClassVar[bool] = False
 
     @abstractmethod
     def value(self, z: Array, y: Array) -> Array:

@@ -1,12 +1,14 @@
 """The gate, and the mechanisms it runs."""
 
 from privopt.mechanisms.additive import Gaussian, Laplace, NormGamma
+from privopt.mechanisms.exponential_density import ExponentialDensity
 from privopt.mechanisms.gate import HOOK, Gate, Hook, same_event
 from privopt.mechanisms.mechanism import Mechanism
 from privopt.mechanisms.objective_perturbation import ObjectivePerturbation
 
 __all__ = [
     "HOOK",
+    "ExponentialDensity",
     "Gate",
     "Gaussian",
     "Hook",

@@ -33,6 +33,7 @@ def minimise(
     centre: np.ndarray,
     linear: np.ndarray,
     gradient_norm: float,
+    start: np.ndarray | None = None,
 ) -> np.ndarray:
     """argmin of function(theta) + regularisation/2 ||theta - centre||^2 + <linear, theta>.
 
@@ -48,7 +49,7 @@ def minimise(
     def gradient(theta: np.ndarray) -> np.ndarray:
         return function.gradient(theta) + regularisation * (theta - centre) + linear
 
-    theta = centre.copy()
+    theta = centre.copy() if start is None else start.copy()
     at = gradient(theta)
     best = float(np.linalg.norm(at))
     for _ in range(MOST_ITERATIONS):
