@@ -91,8 +91,8 @@ def _split(
     index, first = np.unique(picks, return_index=True)
     parents = cells.take(index)
     where = points[first]
-    # The plane's error at the point is about half of sum (change of slope)_j (step)_j.
-    lost = np.abs((-target.slopes(where) - parents.slope) * (where - parents.point))
+    # What a cut along a coordinate can gain: the plane's wrong slope along it, times the side.
+    lost = np.abs((-target.slopes(where) - parents.slope) * (parents.high - parents.low))
     sides = (parents.high - parents.low) / (target.body.high - target.body.low)
     # A point outside the body says nothing about curvature: cut the longest side.
     flat = ~inside[first] | (lost.sum(axis=1) <= 0)
