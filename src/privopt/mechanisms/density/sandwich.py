@@ -39,7 +39,7 @@ from privopt.mechanisms.density.target import Target, checked
 from privopt.mechanisms.minimise import minimise
 from privopt.noise import Source
 
-BATCH = 16
+MOST_AT_ONCE = 256
 MOST_DIMENSION = 10
 SHELLS = (0.35, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0)
 """Radii of the ellipsoids, in units of the square root of the dimension."""
@@ -49,6 +49,7 @@ class Envelope(Protocol):
     """A function above the log density, with the mass of its exponential, and draws from it."""
 
     log_mass: float
+    anchor: np.ndarray
 
     def draw(self, source: Source, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Points, and the envelope at them."""
@@ -58,31 +59,76 @@ class Envelope(Protocol):
 def sample(target: Target, source: Source) -> np.ndarray:
     """One draw; needs a convex, twice differentiable potential."""
     envelope = best_envelope(target)
+    count = 4
     while True:
-        points, tops = envelope.draw(source, BATCH)
-        coins = np.log1p(-source.noise.random(BATCH))
-        heights = np.full(BATCH, -np.inf)
+        points, tops = envelope.draw(source, count)
+        coins = np.log1p(-source.noise.random(count))
+        heights = np.full(count, -np.inf)
         inside = target.body.inside(points)
         if inside.any():
             heights[inside] = -target.potentials(points[inside])
         accepted = np.flatnonzero(coins <= checked(heights - tops))
         if len(accepted):
             return points[accepted[0]]
+        count = min(2 * count, MOST_AT_ONCE)
 
 
 def best_envelope(target: Target) -> Envelope:
-    interior = Interior(target)
-    edge = Edge.at(target, interior.anchor)
-    return interior if edge is None or interior.log_mass <= edge.log_mass else edge
+    """The smallest envelope found; any is right."""
+    body = target.body
+    push = np.zeros(target.dimension) if body.round else -target.gradient(mode(target))
+    eta, anchor = _inside(target, push)
+    edge = Edge.at(target, anchor)
+    found: list[Any] = [] if edge is None else [edge]
+    least = math.inf
+    for _ in range(40):
+        interior = Interior(target, push, eta, anchor)
+        found.append(interior)
+        if interior.log_mass > least + 0.4:
+            break
+        least, anchor, eta = min(least, interior.log_mass), interior.anchor, 3 * eta
+    return min(found, key=lambda envelope: envelope.log_mass)
+
+
+def _inside(target: Target, push: np.ndarray) -> tuple[float, np.ndarray]:
+    """A small multiplier that keeps the minimiser of U in the ball, and that minimiser.
+
+    It starts where eta costs next to nothing, and at an edge ends close to the edge's multiplier.
+    """
+    body = target.body
+    low = high = 0.02 * target.dimension / body.radius**2
+    anchor = _minimiser(target, push, low, body.centre)
+    while float(np.linalg.norm(anchor - body.centre)) > body.radius:
+        low, high = high, 8 * high
+        anchor = _minimiser(target, push, high, anchor)
+    for _ in range(10 if high > low else 0):
+        middle = math.sqrt(low * high)
+        there = _minimiser(target, push, middle, anchor)
+        if float(np.linalg.norm(there - body.centre)) > body.radius:
+            low = middle
+        else:
+            high, anchor = middle, there
+    return high, anchor
+
+
+def _minimiser(target: Target, push: np.ndarray, eta: float, start: np.ndarray) -> np.ndarray:
+    return minimise(
+        target,
+        regularisation=eta,
+        centre=target.body.centre,
+        linear=push,
+        gradient_norm=1e-3 * math.sqrt(eta),
+        start=start,
+    )
 
 
 class Interior:
     """The envelope around an anchor inside the ball."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, push: np.ndarray, eta: float, start: np.ndarray) -> None:
         body, k = target.body, target.dimension
-        push = np.zeros(k) if body.round else -target.gradient(mode(target))
-        eta, anchor, hessian = _anchor(target, push)
+        anchor = _minimiser(target, push, eta, start)
+        hessian = target.hessian(anchor) + eta * np.eye(k)
         lower = np.linalg.cholesky(hessian)
         offset = anchor - body.centre
         slope = target.gradient(anchor) + push + eta * offset
@@ -121,31 +167,6 @@ class Interior:
         points = self.anchor + solve_triangular(self._lower.T, direction.T, lower=False).T
         radial = self._tops[j] + share * change
         return points, radial - (self._k - 1) * np.log(length) - self._floor
-
-
-def _anchor(target: Target, push: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-    """The multiplier eta with a small envelope, the minimiser of U, and its Hessian there.
-
-    The envelope's mass falls with eta while rho^2 - ||anchor - c||^2 < trace of the inverse
-    Hessian. eta starts where it costs next to nothing.
-    """
-    body, k = target.body, target.dimension
-    eta, anchor = 0.02 * k / body.radius**2, body.centre
-    for _ in range(40):
-        anchor = minimise(
-            target,
-            regularisation=eta,
-            centre=body.centre,
-            linear=push,
-            gradient_norm=1e-3 * math.sqrt(eta),
-            start=anchor,
-        )
-        hessian = target.hessian(anchor) + eta * np.eye(k)
-        room = body.radius**2 - float(np.sum((anchor - body.centre) ** 2))
-        if room >= float(np.trace(np.linalg.inv(hessian))):
-            break
-        eta *= 3
-    return eta, anchor, hessian
 
 
 def _curvatures(
@@ -211,7 +232,7 @@ class Edge:
         slope: np.ndarray,
         least: np.ndarray,
     ) -> None:
-        self._anchor, self._normal, self._radius = anchor, normal, radius
+        self.anchor, self._normal, self._radius = anchor, normal, radius
         self._basis = null_space(normal[None]) if normal.size > 1 else np.zeros((1, 0))
         self._inward = -float(slope @ normal)
         self._tilt = self._basis.T @ slope
@@ -264,6 +285,6 @@ class Edge:
         beside = square > self._radius**2
         sag = self._radius - np.sqrt(np.maximum(self._radius**2 - square, 0.0))
         down = np.where(beside, 4 * self._radius, depth + sag)
-        points = self._anchor - down[:, None] * self._normal + across @ self._basis.T
+        points = self.anchor - down[:, None] * self._normal + across @ self._basis.T
         bend = np.einsum("ij,jk,ik->i", across, self._precision, across) / 2
         return points, -self._value - self._inward * depth - across @ self._tilt - bend
