@@ -21,7 +21,8 @@ class Body:
     """The set {origin + axes t : inside(t)}; a flat domain has fewer axes than parameters.
 
     It lies in the box [low, high] and in the ball about ``centre``, and is that ball if ``round``;
-    ``support(a)`` is the largest <a, t> on it. All of these speak of t.
+    ``supports(a)`` is the largest <a, t> on it for each row a; ``meets(low, high)`` is false only for
+    boxes that miss it, one a row. All of these speak of t.
     """
 
     origin: np.ndarray
@@ -32,7 +33,8 @@ class Body:
     radius: float
     round: bool
     inside: Callable[[np.ndarray], np.ndarray]
-    support: Callable[[np.ndarray], float]
+    supports: Callable[[np.ndarray], np.ndarray]
+    meets: Callable[[np.ndarray, np.ndarray], np.ndarray]
     domain: Domain | None = None
 
     @property
@@ -48,6 +50,12 @@ class Body:
         assert self.domain is not None
         theta = self.domain.project(self.thetas(point[None])[0])
         return np.linalg.lstsq(self.axes, theta - self.origin, rcond=None)[0]
+
+    def turned(self, frame: np.ndarray) -> Body:
+        """A round body about the origin, in coordinates along the columns of an orthogonal frame."""
+        ball = _l2_ball(np.zeros(self.dimension), self.radius)
+        origin = self.thetas(self.centre[None])[0]
+        return replace(ball, origin=origin, axes=self.axes @ frame, domain=self.domain)
 
 
 def body_of(domain: Domain, p: int) -> Body:
@@ -77,12 +85,16 @@ def _l2_ball(centre: np.ndarray, radius: float) -> Body:
     def inside(t: np.ndarray) -> np.ndarray:
         return np.einsum("ij,ij->i", t - centre, t - centre) <= radius**2
 
-    def support(a: np.ndarray) -> float:
-        return float(a @ centre) + radius * float(np.linalg.norm(a))
+    def supports(a: np.ndarray) -> np.ndarray:
+        return a @ centre + radius * np.linalg.norm(a, axis=1)
+
+    def meets(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        nearest = np.clip(centre, low, high)
+        return np.linalg.norm(nearest - centre, axis=1) <= radius * (1 + 1e-9)
 
     p = centre.size
     low, high = centre - radius, centre + radius
-    return Body(np.zeros(p), np.eye(p), low, high, centre, radius, True, inside, support)
+    return Body(np.zeros(p), np.eye(p), low, high, centre, radius, True, inside, supports, meets)
 
 
 def _l1_ball(radius: float, p: int) -> Body:
@@ -96,7 +108,8 @@ def _l1_ball(radius: float, p: int) -> Body:
         radius,
         p == 1,
         lambda t: np.abs(t).sum(axis=1) <= radius,
-        lambda a: radius * float(np.abs(a).max()),
+        lambda a: radius * np.abs(a).max(axis=1),
+        lambda low, high: np.abs(np.clip(0.0, low, high)).sum(axis=1) <= radius * (1 + 1e-9),
     )
 
 
@@ -113,7 +126,8 @@ def _box(low: np.ndarray, high: np.ndarray) -> Body:
         float(np.linalg.norm(high / 2 - low / 2)),
         low.size == 1,
         lambda t: np.all((t >= low) & (t <= high), axis=1),
-        lambda a: float(np.sum(np.maximum(a * low, a * high))),
+        lambda a: np.maximum(a * low, a * high).sum(axis=1),
+        lambda below, above: np.ones(len(below), dtype=bool),
     )
 
 
@@ -132,7 +146,8 @@ def _simplex(scale: float, p: int) -> Body:
         max(radius, float(np.linalg.norm(centre))),
         False,
         lambda t: (t.min(axis=1) >= 0) & (t.sum(axis=1) <= scale),
-        lambda a: scale * max(0.0, float(a.max())),
+        lambda a: scale * np.maximum(0.0, a.max(axis=1)),
+        lambda low, high: low.sum(axis=1) <= scale * (1 + 1e-9),
     )
 
 
@@ -153,6 +168,13 @@ def _hull(vertices: np.ndarray) -> Body:
         faces = np.column_stack([np.vstack([np.eye(k), -np.eye(k)]), np.append(-high, low)])
     else:
         faces = ConvexHull(corners).equations
+    up, down = np.maximum(faces[:, :-1], 0.0), np.minimum(faces[:, :-1], 0.0)
+    slack = 1e-9 * float(np.abs(corners).max(initial=0.0))
+
+    def meets(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        # The least value of each face's function on the box.
+        return np.all(low @ up.T + high @ down.T + faces[:, -1] <= slack, axis=1)
+
     return Body(
         origin,
         axes,
@@ -162,5 +184,6 @@ def _hull(vertices: np.ndarray) -> Body:
         math.sqrt(float(np.max(np.sum(corners**2, axis=1), initial=0.0))),
         k == 1 and low[0] == -high[0],
         lambda t: np.all(t @ faces[:, :-1].T + faces[:, -1] <= 0, axis=1),
-        lambda a: float(np.max(corners @ a)),
+        lambda a: (a @ corners.T).max(axis=1),
+        meets,
     )

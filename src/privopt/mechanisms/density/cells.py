@@ -1,14 +1,15 @@
 """Up to four dimensions, any convex potential: adaptive rejection in cells of a box.
 
 In each cell the tangent plane at one of its points lies below the potential, so its exponential, a
-product of truncated exponentials, lies above the density: mass and draws are closed forms. A
+product of truncated exponentials, lies above the density: mass and draws are closed forms. Where
+the plane falls towards the outside of the body, its least value on the body is the better bound. A
 rejected point splits its cell along the coordinate that lost most. Exact for every history of
 rejections; a body inside the box is met by rejecting what lies outside.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from privopt.mechanisms.density.segments import log_mean_exp, position
 from privopt.mechanisms.density.target import Target, checked
 from privopt.noise import Source
 
-BATCH = 32
+BATCH = 64
 MOST_DIMENSION = 4
 
 
@@ -51,12 +52,37 @@ class Cells:
 
 def sample(target: Target, source: Source) -> np.ndarray:
     """One draw; needs a convex potential."""
+    if not target.body.round or target.dimension == 1:
+        return _sample(target, source)
+    # At the edge of a ball the density is a thin layer: cells along its normal fit it.
+    frame = _frame(target)
+    point = _sample(replace(target, body=target.body.turned(frame)), source)
+    return target.body.centre + frame @ point
+
+
+def _frame(target: Target) -> np.ndarray:
+    """An orthogonal frame whose first column points to where the potential pushes in the end."""
+    body = target.body
+    at = body.centre
+    for _ in range(20):
+        slope = target.gradient(at)
+        length = float(np.linalg.norm(slope))
+        if length == 0:
+            break
+        at = at / 2 + (body.centre - body.radius / length * slope) / 2
+    columns = np.column_stack([at - body.centre, np.eye(target.dimension)])
+    return np.linalg.qr(columns)[0]
+
+
+def _sample(target: Target, source: Source) -> np.ndarray:
     body = target.body
     cells = _tangent(target, body.low[None], body.high[None])
     masses = cells.log_masses()
     while True:
+        # Few cells mean a coarse envelope: then a few trials suffice to see where to cut.
+        count = min(max(len(masses) // 4, 2), BATCH)
         weights = np.cumsum(np.exp(masses - masses.max()))
-        picks = np.searchsorted(weights, weights[-1] * source.noise.random(BATCH), side="right")
+        picks = np.searchsorted(weights, weights[-1] * source.noise.random(count), side="right")
         picks = np.minimum(picks, len(masses) - 1)
         chosen = cells.take(picks)
         widths = chosen.high - chosen.low
@@ -64,19 +90,43 @@ def sample(target: Target, source: Source) -> np.ndarray:
         points = chosen.low + share * widths
         inside = body.inside(points)
         # Accepting uses one coin per trial, whatever became of the others.
-        coins = np.log1p(-source.noise.random(BATCH))
-        heights = np.full(BATCH, -np.inf)
-        heights[inside] = -target.potentials(points[inside]) if inside.any() else 0.0
-        log_acceptance = checked(heights - chosen.tops(points))
-        accepted = np.flatnonzero(coins <= log_acceptance)
+        coins = np.log1p(-source.noise.random(count))
+        heights = -target.potentials(points)
+        log_acceptance = np.where(inside, heights - chosen.tops(points), -np.inf)
+        accepted = np.flatnonzero(coins <= checked(log_acceptance))
         if len(accepted):
             return points[accepted[0]]
-        cells, masses = _split(target, cells, masses, picks, points, inside)
+        cells, masses = _split(target, cells, masses, picks, points, heights, inside)
 
 
 def _tangent(target: Target, low: np.ndarray, high: np.ndarray) -> Cells:
     point = low / 2 + high / 2
-    return Cells(low, high, point, -target.potentials(point), -target.slopes(point))
+    return _plane(target, low, high, point, -target.potentials(point), -target.slopes(point))
+
+
+def _plane(
+    target: Target,
+    low: np.ndarray,
+    high: np.ndarray,
+    point: np.ndarray,
+    height: np.ndarray,
+    slope: np.ndarray,
+) -> Cells:
+    plane = Cells(low, high, point, height, slope)
+    most = plane.height + target.body.supports(slope) - np.sum(slope * point, axis=1)
+    return _smaller(plane, Cells(low, high, point, most, np.zeros_like(slope)))
+
+
+def _smaller(one: Cells, other: Cells) -> Cells:
+    """In each cell the plane with the smaller mass."""
+    first = one.log_masses() <= other.log_masses()
+    return Cells(
+        one.low,
+        one.high,
+        np.where(first[:, None], one.point, other.point),
+        np.where(first, one.height, other.height),
+        np.where(first[:, None], one.slope, other.slope),
+    )
 
 
 def _split(
@@ -85,45 +135,36 @@ def _split(
     masses: np.ndarray,
     picks: np.ndarray,
     points: np.ndarray,
+    heights: np.ndarray,
     inside: np.ndarray,
 ) -> tuple[Cells, np.ndarray]:
     """Halve each cell that held a rejected point."""
     index, first = np.unique(picks, return_index=True)
     parents = cells.take(index)
     where = points[first]
-    # What a cut along a coordinate can gain: the plane's wrong slope along it, times the side.
-    lost = np.abs((-target.slopes(where) - parents.slope) * (parents.high - parents.low))
-    sides = (parents.high - parents.low) / (target.body.high - target.body.low)
-    # A point outside the body says nothing about curvature: cut the longest side.
-    flat = ~inside[first] | (lost.sum(axis=1) <= 0)
-    axis = np.where(flat, sides.argmax(axis=1), lost.argmax(axis=1))
+    # What a cut along a coordinate can gain: the plane's wrong slope along it, times the side; for
+    # a point outside the body, how much the potential changes along the side.
+    widths = parents.high - parents.low
+    slope = -target.slopes(where)
+    wrong = slope - np.where(inside[first][:, None], parents.slope, 0.0)
+    lost = np.abs(wrong) * widths
+    sides = widths / (target.body.high - target.body.low)
+    axis = np.where(lost.max(axis=1) < 0.1, sides.argmax(axis=1), lost.argmax(axis=1))
     rows, middle = np.arange(len(index)), parents.low / 2 + parents.high / 2
     low, high = parents.low.copy(), parents.high.copy()
     high[rows, axis] = middle[rows, axis]
     low[rows, axis] = middle[rows, axis]
     low, high = np.concatenate([parents.low, low]), np.concatenate([high, parents.high])
-    # A half too thin for floating point keeps its parent's plane and is never cut again.
-    twice = np.concatenate([np.arange(len(index))] * 2)
-    old = parents.take(twice)
-    old = Cells(low, high, old.point, old.height, old.slope)
-    alive = _meets(target, low, high)
-    old = old.take(np.flatnonzero(alive))
-    new = _tangent(target, old.low, old.high)
-    old_masses, new_masses = old.log_masses(), new.log_masses()
-    better = new_masses <= old_masses
-    for name in ("point", "height", "slope"):
-        ours, theirs = getattr(new, name), getattr(old, name)
-        shape = better if ours.ndim == 1 else better[:, None]
-        setattr(new, name, np.where(shape, ours, theirs))
+    alive = target.body.meets(low, high)
+    owner = np.concatenate([rows, rows])[alive]
+    old = parents.take(owner)
+    old.low, old.high = low[alive], high[alive]
+    # The rejected point brings a plane of its own; the parent's may still be the better one.
+    own = (where[owner], heights[first][owner], slope[owner])
+    new = _smaller(_plane(target, old.low, old.high, *own), old)
+    new = _smaller(_tangent(target, old.low, old.high), new)
     keep = np.setdiff1d(np.arange(len(masses)), index)
     return (
         cells.take(keep).joined(new),
-        np.concatenate([masses[keep], np.minimum(old_masses, new_masses)]),
+        np.concatenate([masses[keep], new.log_masses()]),
     )
-
-
-def _meets(target: Target, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Whether a cell may hold a point of the body, by its ball alone."""
-    nearest = np.clip(target.body.centre, low, high)
-    gap = np.sum((nearest - target.body.centre) ** 2, axis=1)
-    return gap <= target.body.radius**2 * (1 + 1e-9)

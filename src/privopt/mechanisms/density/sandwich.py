@@ -135,7 +135,7 @@ class Interior:
         tilt = float(np.linalg.norm(solve_triangular(lower, slope, lower=True)))
         value = float(target.potentials(anchor[None])[0]) + float(push @ anchor)
         value += eta / 2 * (float(offset @ offset) - body.radius**2)
-        value -= 0.0 if body.round else body.support(push)
+        value -= 0.0 if body.round else float(body.supports(push[None])[0])
         reach = (float(np.linalg.norm(offset)) + body.radius) * math.sqrt(
             float(eigvalsh(hessian)[-1])
         )
