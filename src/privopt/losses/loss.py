@@ -66,6 +66,11 @@ class Loss(ABC):
         """inf d2f/dz2."""
         return 0.0
 
+    @property
+    def linear_beyond(self) -> float:
+        """The distance |z - y| from which on f is linear in z, on either side; maybe infinite."""
+        return math.inf
+
     def least_curvature(self, z: Array, y: Array, width: Array) -> Array:
         """Return a lower bound of d2f/dz2 at all margins within `width` of z; at least 0."""
         return 0.0 * z

@@ -42,6 +42,10 @@ class Quantile(Loss):
     def curvature(self, z: Array, y: Array) -> Array:
         return array_namespace(z).zeros_like(z)
 
+    @property
+    def linear_beyond(self) -> float:
+        return 0.0
+
     def pieces(self, y: Array) -> tuple[Array, Array, Array]:
         return y, 0.0 * y - self.q, 0.0 * y + (1.0 - self.q)
 

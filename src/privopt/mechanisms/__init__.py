@@ -5,6 +5,7 @@ from privopt.mechanisms.exponential_density import ExponentialDensity
 from privopt.mechanisms.gate import HOOK, Gate, Hook, same_event
 from privopt.mechanisms.mechanism import Mechanism
 from privopt.mechanisms.objective_perturbation import ObjectivePerturbation
+from privopt.mechanisms.rank_quantile import RankQuantile
 
 __all__ = [
     "HOOK",
@@ -16,5 +17,6 @@ __all__ = [
     "Mechanism",
     "NormGamma",
     "ObjectivePerturbation",
+    "RankQuantile",
     "same_event",
 ]

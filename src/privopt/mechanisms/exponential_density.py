@@ -147,6 +147,7 @@ class ExponentialDensity:
         else:
             temperature = self.regularisation * (strength / (records * facts.lipschitz)) ** 2
         middle = np.zeros(p) if self.centre is None else np.array(self.centre)
+        payload = _with_near_labels(payload, self.domain)
         return Target(payload, body_of(self.domain, p), temperature, self.regularisation, middle)
 
     def _facts(self, reach: Reach) -> FunctionFacts:
@@ -158,3 +159,19 @@ class ExponentialDensity:
         if not reach.sampling.full:
             raise Refused("the exponential mechanism is accounted for all records, not a sample.")
         return facts
+
+
+def _with_near_labels(payload: Objective, domain: Domain) -> Objective:
+    """The same losses on the domain, up to constants, with labels of moderate size.
+
+    One label of 1e300 would swallow every other record in a floating-point sum, and so change the
+    density by far more than one record may.
+    """
+    rows, loss = payload.rows, payload.loss
+    if loss.classification or not math.isfinite(loss.linear_beyond):
+        return payload
+    p = rows.dimension
+    farthest = float(np.linalg.norm(domain.centre(p))) + domain.radius("l2", p)
+    most = 2 * (rows.bounds.size * farthest + loss.linear_beyond)
+    labels = rows.weights(np.zeros(p), lambda z, y, size: y)
+    return Objective(rows.labelled(labels.clip(-most, most), False), loss)

@@ -29,6 +29,15 @@ def rows(ranking: Ranking) -> list[tuple[str, str, str, str, str]]:
 def notes(ranking: Ranking) -> list[str]:
     """Sentences about refusals, and about what a positive delta would buy."""
     sentences = list(ranking.refused.values())
+    order = [plan.name for plan in ranking.plans]
+    bounds = {plan.name: plan.settings.bound for plan in ranking.plans}
+    for plan in ranking.plans:
+        for other in plan.solver.behind:
+            if other in order[: order.index(plan.name)] and bounds[other] > bounds[plan.name]:
+                sentences.append(
+                    f"{plan.name} has the smaller bound, but {other} does better on ordinary data "
+                    "and is ranked before it."
+                )
     if ranking.budget.pure and ranking.plans:
         delta = min(1e-6, 0.01 / ranking.facts.n)
         relaxed = rank(ranking.facts, replace(ranking.budget, delta=delta))

@@ -73,6 +73,7 @@ class ExponentialSampling(Solver):
 
     name: ClassVar[str] = "exponential_sampling"
     summary: ClassVar[str] = "one release: an exact draw from exp(-loss) on the domain"
+    behind: ClassVar[tuple[str, ...]] = ("objective_perturbation",)
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         loss, domain = facts.loss_name, type(facts.problem.domain).__name__
