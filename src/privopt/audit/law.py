@@ -78,7 +78,7 @@ def _density_statistic(release: Release, mechanism: ExponentialDensity) -> tuple
     strength = kind.eta if isinstance(kind, BoundedRange) else kind.mu
     target = mechanism.target(release.payload, release.reach, strength)
     body = target.body
-    point = np.linalg.lstsq(body.axes, release.result - body.origin, rcond=None)[0]
+    point = body.coordinates(release.result)
     direction = SeededSource(1).noise.standard_normal(body.dimension)
     direction /= np.linalg.norm(direction)
     ends = []

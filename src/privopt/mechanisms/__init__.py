@@ -3,6 +3,7 @@
 from privopt.mechanisms.additive import Gaussian, Laplace, NormGamma
 from privopt.mechanisms.exponential_density import ExponentialDensity
 from privopt.mechanisms.gate import HOOK, Gate, Hook, same_event
+from privopt.mechanisms.grid_walk import GridWalk
 from privopt.mechanisms.mechanism import Mechanism
 from privopt.mechanisms.objective_perturbation import ObjectivePerturbation
 from privopt.mechanisms.rank_quantile import RankQuantile
@@ -12,6 +13,7 @@ __all__ = [
     "ExponentialDensity",
     "Gate",
     "Gaussian",
+    "GridWalk",
     "Hook",
     "Laplace",
     "Mechanism",

@@ -118,10 +118,10 @@ class ExponentialDensity:
         return (Gaussian(strength, strength * (reach.single / reach.radius)),)
 
     def run(self, payload: Objective, reach: Reach, source: Source) -> np.ndarray:
-        target = self.target(payload, reach, 1 / self.multiplier)
-        body = target.body
+        body = body_of(self.domain, self._facts(reach).dimension)
         if body.dimension == 0:
-            return body.origin.copy()
+            return body.origin.copy()  # a domain of one point
+        target = self.target(payload, reach, 1 / self.multiplier)
         if volume(source) == 0:
             point = mode(target)  # the limit of no noise
         elif self.method == "piecewise_linear":
@@ -134,7 +134,7 @@ class ExponentialDensity:
             point = sandwich.sample(target, source)
         else:
             point = grid.sample(target, source, self.spacing)
-        return body.thetas(point[None])[0]
+        return target.body.thetas(point[None])[0]
 
     def target(self, payload: Objective, reach: Reach, strength: float) -> Target:
         """The density that a release of this strength (eta or mu) is drawn from."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from scipy.spatial import ConvexHull
@@ -49,7 +50,15 @@ class Body:
         """A point of the body near this one."""
         assert self.domain is not None
         theta = self.domain.project(self.thetas(point[None])[0])
-        return np.linalg.lstsq(self.axes, theta - self.origin, rcond=None)[0]
+        return self.coordinates(theta)
+
+    def coordinates(self, theta: np.ndarray) -> np.ndarray:
+        """The point of a parameter vector of the domain."""
+        return self._inverse @ (theta - self.origin)
+
+    @cached_property
+    def _inverse(self) -> np.ndarray:
+        return np.linalg.pinv(self.axes)
 
     def turned(self, frame: np.ndarray) -> Body:
         """A round body about the origin, in coordinates along the columns of an orthogonal frame."""

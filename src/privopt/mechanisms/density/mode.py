@@ -9,7 +9,7 @@ from privopt.mechanisms.density.target import Target
 MOST_STEPS = 400
 
 
-def mode(target: Target) -> np.ndarray:
+def mode(target: Target, tolerance: float = 1e-12) -> np.ndarray:
     """Near the minimiser, by accelerated projected gradient steps; no certificate is needed."""
     body = target.body
     best = at = ahead = body.centre.copy()
@@ -27,7 +27,7 @@ def mode(target: Target) -> np.ndarray:
             length /= 2
         if there < least:
             best, least = step, there
-        if float(np.linalg.norm(step - at)) <= 1e-12 * body.radius and there >= value:
+        if float(np.linalg.norm(step - at)) <= tolerance * body.radius:
             break
         # A step uphill forgets the momentum.
         following = 1.0 if there > value else (1 + np.sqrt(1 + 4 * momentum**2)) / 2

@@ -76,7 +76,7 @@ def sample(target: Target, source: Source) -> np.ndarray:
 def best_envelope(target: Target) -> Envelope:
     """The smallest envelope found; any is right."""
     body = target.body
-    push = np.zeros(target.dimension) if body.round else -target.gradient(mode(target))
+    push = np.zeros(target.dimension) if body.round else -target.gradient(mode(target, 1e-6))
     eta, anchor = _inside(target, push)
     edge = Edge.at(target, anchor)
     found: list[Any] = [] if edge is None else [edge]
