@@ -97,7 +97,7 @@ def test_a_quadratic_has_a_gamma_law_of_half_the_dimension(method, p, neighbouri
     X = along_axes(p, copies)
     sealed = over(X, np.zeros(len(X)), Huber(width), neighbouring)
     mechanism = ExponentialDensity("pure", multiplier, L2Ball(1.0), method)
-    theta = releases(mechanism, sealed, 300, 2)
+    theta = releases(mechanism, sealed, 900 if p == 1 else 300, 2)
     omega = width * 2.0
     kappa = 1 / (multiplier * RELATIONS[neighbouring] * omega)
     excess = kappa * copies / 2 * np.sum(theta**2, axis=1)
