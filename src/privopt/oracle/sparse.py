@@ -62,6 +62,12 @@ class SparseRows:
     def total(self, theta: np.ndarray, weigh: Weigh) -> float:
         return float(np.sum(self._alive(self.weights(theta, weigh))))
 
+    def totals(self, thetas: np.ndarray, weigh: Weigh) -> np.ndarray:
+        return np.array([self.total(theta, weigh) for theta in thetas])
+
+    def weighted_sums(self, thetas: np.ndarray, weigh: Weigh) -> np.ndarray:
+        return np.array([self.weighted_sum(theta, weigh) for theta in thetas])
+
     def weighted_gram(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
         weights = self._alive(self.weights(theta, weigh))
         features = self._X.shape[1]
