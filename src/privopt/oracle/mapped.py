@@ -110,6 +110,13 @@ class MappedRows:
 
         return self._base.total(self._map.backward(theta), inner)
 
+    def totals(self, thetas: np.ndarray, weigh: Weigh) -> np.ndarray:
+        return np.array([self.total(theta, weigh) for theta in thetas])
+
+    def weighted_sums(self, thetas: np.ndarray, weigh: Weigh) -> np.ndarray:
+        sums = [self.weighted_sum(theta, weigh) for theta in thetas]
+        return np.array(sums).reshape(len(thetas), self.dimension)
+
     def weighted_gram(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
         inner = self._base.weighted_gram(self._map.backward(theta), _squared(weigh))
         return self._map.gram(inner)
