@@ -58,7 +58,11 @@ class Envelope(Protocol):
 
 def sample(target: Target, source: Source) -> np.ndarray:
     """One draw; needs a convex, twice differentiable potential."""
-    envelope = best_envelope(target)
+    return under(best_envelope(target), target, source)
+
+
+def under(envelope: Envelope, target: Target, source: Source) -> np.ndarray:
+    """One draw by rejection under an envelope."""
     count = 4
     while True:
         points, tops = envelope.draw(source, count)
