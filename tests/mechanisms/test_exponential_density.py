@@ -340,7 +340,9 @@ def test_log_ratio_is_within_epsilon_and_reaches_it(case, neighbouring, epsilon)
     mechanism = ExponentialDensity("pure", 1 / epsilon, domain, "tangents")
     body = body_of(domain, 1)
     # Midpoints, finer at the ends where the mass is.
-    share = np.sort(np.concatenate([np.geomspace(1e-7, 0.5, 300), 1 - np.geomspace(1e-7, 0.5, 300)]))
+    share = np.sort(
+        np.concatenate([np.geomspace(1e-7, 0.5, 300), 1 - np.geomspace(1e-7, 0.5, 300)])
+    )
     edges = body.low[0] + np.concatenate([[0.0], share, [1.0]]) * (body.high[0] - body.low[0])
     points, weights = (edges[1:] + edges[:-1])[:, None] / 2, np.diff(edges)
     first = log_densities(mechanism, over(*one, loss, neighbouring), points, weights)
@@ -489,9 +491,7 @@ def test_silence_gives_the_minimiser(domain):
     # No direction into the domain descends.
     gap = slope @ (theta - domain.linear_minimiser(slope))
     assert 0 <= gap + 1e-9 < 1e-3
-    empty = Oracle.empty(
-        2, neighbouring="zero_out", bounds=RowBounds(1.0), source=SeededSource(0)
-    )
+    empty = Oracle.empty(2, neighbouring="zero_out", bounds=RowBounds(1.0), source=SeededSource(0))
     still = Gate(SilentSource()).release(mechanism, empty.everything().function(Logistic()))
     np.testing.assert_allclose(still, domain.centre(2))
 
@@ -510,7 +510,11 @@ def test_refusals():
             over(np.eye(2), np.ones(2), Squared()),
         )
     oracle = Oracle.over(
-        np.eye(2), np.ones(2), neighbouring="zero_out", bounds=RowBounds(1.0), source=SeededSource(0)
+        np.eye(2),
+        np.ones(2),
+        neighbouring="zero_out",
+        bounds=RowBounds(1.0),
+        source=SeededSource(0),
     )
     with pytest.raises(Refused, match="not a sample"):
         gate.release(

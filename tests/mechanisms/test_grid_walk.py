@@ -56,7 +56,9 @@ def exact(mechanism, sealed, steps=None):
     grid, heights = mechanism.density(walk, target)
     kernel = transitions(heights, walk.side, target.dimension)
     start = np.zeros(len(grid))
-    start[np.ravel_multi_index([walk.side // 2] * target.dimension, [walk.side] * target.dimension)] = 1
+    start[
+        np.ravel_multi_index([walk.side // 2] * target.dimension, [walk.side] * target.dimension)
+    ] = 1
     law = start @ np.linalg.matrix_power(kernel, int(walk.steps if steps is None else steps))
     density = np.exp(heights - heights.max())
     return grid, density / density.sum(), law, target.body.inside(grid)
@@ -88,7 +90,10 @@ def test_enumerated_privacy_loss(domain, loss, p, n, neighbouring):
     mechanism = GridWalk(1 / epsilon, domain, n)
     X, y = np.full((n, p), 1 / math.sqrt(p)), -np.ones(n)
     found = []
-    for label, row in ((1.0, X[0]), (-1.0, X[0] if neighbouring == "replace_one" else X[0] * np.nan)):
+    for label, row in (
+        (1.0, X[0]),
+        (-1.0, X[0] if neighbouring == "replace_one" else X[0] * np.nan),
+    ):
         X[0], y[0] = row, label
         _, _, law, inside = exact(mechanism, over(X, y, loss, neighbouring))
         found.append(np.log(law[inside] / law[inside].sum()))

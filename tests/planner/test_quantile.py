@@ -55,7 +55,7 @@ def pairs(neighbouring, values, one, other):
 @every_relation
 @pytest.mark.parametrize("q", [0.1, 0.25, 0.5, 0.75, 0.9])
 def test_rank_density_is_within_epsilon(q, neighbouring):
-    """Enumerated on data that pushes hard; 1.8 epsilon would appear at q = 0.9 with eta = epsilon."""
+    """Enumerated on data that pushes hard; an exponent of epsilon would show 1.8 at q = 0.9."""
     mechanism = RankQuantile(1.0, 0.0, 1.0, 1e-3)
     at = np.linspace(1e-6, 1 - 1e-6, 40_001)
     worst = 0.0

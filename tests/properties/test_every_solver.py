@@ -72,7 +72,7 @@ def test_declared_events_equal_the_transcript(name, problem, relation, delta):
 @pytest.mark.statistical
 @pytest.mark.parametrize(("name", "problem", "relation", "delta"), CASES)
 def test_noise_follows_the_declared_law(name, problem, relation, delta):
-    """Halving the noise, or dropping a factor of the sensitivity, fails. False alarms: 1e-6 each."""
+    """Halving the noise, or dropping a factor of the sensitivity, fails. False alarms: 1e-6."""
     task = PROBLEMS[problem]
     X, y = sample(40, 4, classification=task.loss.classification)
     tapes = []

@@ -150,7 +150,10 @@ def test_mean_excess_is_below_the_bound(loss, budget):
 @pytest.mark.parametrize(
     ("task", "words"),
     [
-        (facts(Logistic(), WholeSpace(), 2), ["bounded domain", "L2Ball", "objective_perturbation"]),
+        (
+            facts(Logistic(), WholeSpace(), 2),
+            ["bounded domain", "L2Ball", "objective_perturbation"],
+        ),
         (facts(Squared(), L2Ball(1.0), 2), ["Lipschitz", "Squared", "residual_clip"]),
         (facts(Logistic(), L2Ball(1.0), 11), ["at most 10 dimensions", "objective_perturbation"]),
         (facts(Hinge(), L2Ball(1.0), 5), ["at most 4 dimensions", "noisy_gd"]),

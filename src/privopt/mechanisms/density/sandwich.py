@@ -30,7 +30,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, eigvalsh, null_space, solve_triangular
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln
 
 from privopt.mechanisms.density.mode import mode
 from privopt.mechanisms.density.segments import log_masses, position
@@ -155,7 +155,10 @@ class Interior:
         self._chances = np.cumsum(np.exp(masses - masses.max()))
         sphere = math.log(2) + k / 2 * math.log(math.pi) - float(gammaln(k / 2))
         self.log_mass = (
-            float(logsumexp(masses)) + sphere - float(np.log(np.diag(lower)).sum()) - value
+            float(np.logaddexp.reduce(masses))
+            + sphere
+            - float(np.log(np.diag(lower)).sum())
+            - value
         )
 
     def draw(self, source: Source, count: int) -> tuple[np.ndarray, np.ndarray]:
