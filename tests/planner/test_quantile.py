@@ -55,7 +55,7 @@ def pairs(neighbouring, values, one, other):
 @every_relation
 @pytest.mark.parametrize("q", [0.1, 0.25, 0.5, 0.75, 0.9])
 def test_rank_density_is_within_epsilon(q, neighbouring):
-    """Enumerated on data that pushes hard; 1.8 epsilon would appear at q = 0.9 with eta = epsilon."""
+    """Enumerated on data that pushes hard; an exponent of epsilon would show 1.8 at q = 0.9."""
     mechanism = RankQuantile(1.0, 0.0, 1.0, 1e-3)
     at = np.linspace(1e-6, 1 - 1e-6, 40_001)
     worst = 0.0
@@ -86,7 +86,7 @@ def test_rank_releases_follow_that_density(q, neighbouring):
     for power, same in ((1.0, True), (2.0, False), (0.5, False)):
         total = np.concatenate([[0.0], np.cumsum(np.exp(power * (heights - heights.max())))])
         law = stats.kstest(theta, lambda t, f=total / total[-1]: np.interp(t, grid, f))
-        assert (law.pvalue > ALARM) is same
+        assert bool(law.pvalue > ALARM) is same
 
 
 def test_widening_finds_an_atom():

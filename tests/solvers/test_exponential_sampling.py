@@ -122,7 +122,7 @@ def test_the_certificate_lists_convexity_only_where_privacy_uses_it():
 # ------------------------------------------------------------ the bound is kept
 @pytest.mark.statistical
 @pytest.mark.parametrize(
-    "budget", [Budget(1.0), Budget(2.0, 1e-2), Budget(1.0, 0.0, "replace_one")]
+    "budget", [Budget(1.0), Budget(2.0, 1e-3), Budget(1.0, 0.0, "replace_one")]
 )
 @pytest.mark.parametrize("loss", [Logistic(), Hinge()], ids=repr)
 def test_mean_excess_is_below_the_bound(loss, budget):

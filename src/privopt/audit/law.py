@@ -21,7 +21,8 @@ def noise_p_value(tapes: list[Tape]) -> float:
 
     Every release gives one statistic that is Gamma distributed under its own event: half the
     squared standardised noise (shape p/2) for Gaussian noise, the scaled norm (shape p) for pure
-    noise, a uniform variable's logarithm (shape 1) for a density. Their sum over releases is Gamma with the summed shape.
+    noise, minus the logarithm of a uniform variable (shape 1) for a density. Their sum over
+    releases is Gamma with the summed shape.
     """
     total, shape = 0.0, 0.0
     for tape in tapes:

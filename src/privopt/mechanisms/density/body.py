@@ -22,8 +22,8 @@ class Body:
     """The set {origin + axes t : inside(t)}; a flat domain has fewer axes than parameters.
 
     It lies in the box [low, high] and in the ball about ``centre``, and is that ball if ``round``;
-    ``supports(a)`` is the largest <a, t> on it for each row a; ``meets(low, high)`` is false only for
-    boxes that miss it, one a row. All of these speak of t.
+    ``supports(a)`` is the largest <a, t> on it for each row a; ``meets(low, high)`` is false only
+    for boxes that miss it, one a row. All of these speak of t.
     """
 
     origin: np.ndarray
@@ -61,7 +61,7 @@ class Body:
         return np.linalg.pinv(self.axes)
 
     def turned(self, frame: np.ndarray) -> Body:
-        """A round body about the origin, in coordinates along the columns of an orthogonal frame."""
+        """A round body about the origin, in coordinates along an orthogonal frame's columns."""
         ball = _l2_ball(np.zeros(self.dimension), self.radius)
         origin = self.thetas(self.centre[None])[0]
         return replace(ball, origin=origin, axes=self.axes @ frame, domain=self.domain)

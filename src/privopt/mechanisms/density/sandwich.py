@@ -30,7 +30,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, eigvalsh, null_space, solve_triangular
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln
 
 from privopt.mechanisms.density.mode import mode
 from privopt.mechanisms.density.segments import log_masses, position
@@ -58,7 +58,11 @@ class Envelope(Protocol):
 
 def sample(target: Target, source: Source) -> np.ndarray:
     """One draw; needs a convex, twice differentiable potential."""
-    envelope = best_envelope(target)
+    return under(best_envelope(target), target, source)
+
+
+def under(envelope: Envelope, target: Target, source: Source) -> np.ndarray:
+    """One draw by rejection under an envelope."""
     count = 4
     while True:
         points, tops = envelope.draw(source, count)
@@ -151,7 +155,10 @@ class Interior:
         self._chances = np.cumsum(np.exp(masses - masses.max()))
         sphere = math.log(2) + k / 2 * math.log(math.pi) - float(gammaln(k / 2))
         self.log_mass = (
-            float(logsumexp(masses)) + sphere - float(np.log(np.diag(lower)).sum()) - value
+            float(np.logaddexp.reduce(masses))
+            + sphere
+            - float(np.log(np.diag(lower)).sum())
+            - value
         )
 
     def draw(self, source: Source, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -42,5 +42,5 @@ def choose(source: Source, log_weights: np.ndarray) -> int:
 def draw(source: Source, knots: np.ndarray, heights: np.ndarray) -> float:
     """One draw from the density exp(piecewise linear) with these log heights at these knots."""
     j = choose(source, log_masses(knots, heights))
-    t = position(source.noise.random(), np.asarray(heights[j + 1] - heights[j]))
+    t = position(np.asarray(source.noise.random()), np.asarray(heights[j + 1] - heights[j]))
     return float(knots[j] + t * (knots[j + 1] - knots[j]))

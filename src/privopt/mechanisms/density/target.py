@@ -43,17 +43,17 @@ class Target:
         inner = self.objective.gradients(thetas) + self.ridge * (thetas - self.middle)
         return self.inverse_temperature * (inner @ self.body.axes)
 
-    # ------------------------------------------------------------ for Newton's method
-    def gradient(self, point: np.ndarray) -> np.ndarray:
-        return self.slopes(point[None])[0]
+    # ------------------------------------------------------------ for ``minimise``
+    def gradient(self, theta: np.ndarray) -> np.ndarray:
+        return self.slopes(theta[None])[0]
 
-    def hessian(self, point: np.ndarray) -> np.ndarray:
-        theta = self.body.thetas(point[None])[0]
-        axes, inner = self.body.axes, self.objective.hessian(theta)
+    def hessian(self, theta: np.ndarray) -> np.ndarray:
+        axes = self.body.axes
+        inner = self.objective.hessian(self.body.thetas(theta[None])[0])
         return self.inverse_temperature * (axes.T @ inner @ axes + self.ridge * axes.T @ axes)
 
-    def curvatures(self, point: np.ndarray) -> object:
-        return self.hessian(point)
+    def curvatures(self, theta: np.ndarray) -> object:
+        return self.hessian(theta)
 
     def hessian_product(self, curvatures: object, vector: np.ndarray) -> np.ndarray:
         return np.asarray(curvatures) @ vector
