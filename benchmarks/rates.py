@@ -1,7 +1,8 @@
 """Rates: Table I of Bassily, Smith and Thakurta (2014) as code, hard instances, measured slopes.
 
 ``python -m benchmarks.rates --quick`` takes fewer cells and seeds. Figures are kept in the results
-folder, with a plot. Every solver of the catalogue that does not refuse takes part.
+folder, with a plot. Every solver of the catalogue that does not refuse takes part in the measured
+slopes, or those named with ``--only``.
 """
 
 from __future__ import annotations
@@ -266,6 +267,7 @@ class Task:
     p: int
     epsilons: tuple[float, ...]
     seeds: int
+    only: tuple[str, ...] = ()
 
 
 Cell = tuple[str, int, int, float]
@@ -309,6 +311,8 @@ def run_task(task: Task) -> tuple[dict[Cell, float], float]:
     for epsilon, delta in product(task.epsilons, (0.0, DELTA)):
         budget = Budget(epsilon, delta)
         for name in methods(CURVED, budget, n, p):
+            if task.only and name not in task.only:
+                continue
             excess = []
             for seed in range(task.seeds):
                 result = solve(
@@ -326,10 +330,12 @@ def run_task(task: Task) -> tuple[dict[Cell, float], float]:
     return found, math.log(2) - best
 
 
-def measured(quick: bool) -> tuple[dict[Cell, float], dict[tuple[int, int], float]]:
+def measured(
+    quick: bool, only: tuple[str, ...] = ()
+) -> tuple[dict[Cell, float], dict[tuple[int, int], float]]:
     sizes = (1_000, 10_000) if quick else (1_000, 10_000, 100_000)
     tasks = [
-        Task(n, p, (0.1, 1.0, 4.0), 4 if quick else 8)
+        Task(n, p, (0.1, 1.0, 4.0), 4 if quick else 8, only)
         for n, p in product(sizes, (2, 10) if quick else (2, 10, 50))
     ]
     tasks.sort(key=lambda task: -task.n * task.p)
@@ -451,23 +457,25 @@ def draw(cells: dict[Cell, float], quick: bool) -> None:
 
 
 # ---------------------------------------------------------------- all of it
-def parts(quick: bool) -> Iterator[tuple[Table, list[Figure]]]:
+def parts(quick: bool, only: tuple[str, ...]) -> Iterator[tuple[Table, list[Figure]]]:
     yield table_one(10_000, 50, 1.0), []
     yield huberization_table()
     yield code_word_table(quick)
     yield fingerprint_table(quick)
-    cells, zero = measured(quick)
+    cells, zero = measured(quick, only)
     draw(cells, quick)
     yield excess_table(cells, zero), []
     yield slope_table(cells, zero, quick)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, usage="%(prog)s [--quick]")
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer cells and seeds")
-    quick = parser.parse_args().quick
+    parser.add_argument("--only", nargs="+", default=[], metavar="SOLVER", choices=[*catalogue()])
+    chosen = parser.parse_args()
+    quick = chosen.quick
     figures: list[Figure] = []
-    for table, found in parts(quick):
+    for table, found in parts(quick, tuple(chosen.only)):
         console.print(table)
         figures += found
     report("rates_quick" if quick else "rates", "Rates and lower bounds", figures)

@@ -17,7 +17,7 @@ from privopt.solvers import Plan, catalogue
 
 SHORT: dict[str, dict[str, Any]] = {
     "noisy_gd": {"n_iter": 12},
-    "noisy_sgd": {"n_iter": 12, "batch_size": 12},
+    "noisy_sgd": {"n_iter": 12},
     "one_point_sgd": {"n_iter": 12},
     "localization": {"n_iter": 12},
     "bolt_on_sgd": {"batch_size": 7},
