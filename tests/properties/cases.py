@@ -48,9 +48,10 @@ def applies(name: str, problem: Problem, budget: Budget, n: int = 60, p: int = 4
     return catalogue()[name].refuse(facts, budget) is None
 
 
-def first_problem(name: str, budget: Budget) -> Problem:
+def first_problem(name: str, budget: Budget) -> Problem | None:
     """A problem that the solver takes."""
-    return next(problem for problem in PROBLEMS.values() if applies(name, problem, budget))
+    taken = (problem for problem in PROBLEMS.values() if applies(name, problem, budget))
+    return next(taken, None)
 
 
 def all_cases() -> list[tuple[str, str, str, float]]:
