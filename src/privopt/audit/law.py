@@ -90,7 +90,7 @@ def _density_statistic(release: Release, mechanism: ExponentialDensity) -> tuple
             there = body.inside((point + sign * middle * direction)[None])[0]
             low, high = (middle, high) if there else (low, middle)
         ends.append(sign * low)
-    at = np.linspace(*ends, 2001)
+    at = np.linspace(ends[0], ends[1], 2001)
     heights = -target.potentials(point + at[:, None] * direction)
     mass = np.exp(heights - heights.max())
     steps = np.concatenate([[0.0], np.cumsum((mass[1:] + mass[:-1]) / 2)])
