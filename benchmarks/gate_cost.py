@@ -64,7 +64,7 @@ def main() -> None:
             view.ask(query)
 
     calls = {"noise": noise, "open": open_gate, "declared": declared_gate, "ask": ask}
-    took = by_turns(calls, REPEATS)
+    took = by_turns(calls, REPEATS, rest=0.0)
     cost = {name: seconds.cpu / RELEASES * 1e6 for name, seconds in took.items()}
     unit = "µs"
     report(

@@ -9,7 +9,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,33 +18,69 @@ from rich.console import Console
 from rich.table import Table
 
 RESULTS = Path(__file__).parent / "results"
+CLOCKS = ("CPU", "wall")
 SIGNS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt}
 console = Console(width=None if sys.stdout.isatty() else 120)
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """Median wall and CPU seconds (all threads of the process) of one call."""
+    """Wall and CPU seconds (all threads of the process) of one call, turn by turn."""
 
-    wall: float
-    cpu: float
+    walls: tuple[float, ...]
+    cpus: tuple[float, ...]
+
+    @property
+    def wall(self) -> float:
+        """The median."""
+        return statistics.median(self.walls)
+
+    @property
+    def cpu(self) -> float:
+        """The median."""
+        return statistics.median(self.cpus)
+
+    def of(self, clock: str) -> tuple[float, ...]:
+        """The turns by one of the ``CLOCKS``."""
+        return self.cpus if clock == "CPU" else self.walls
 
 
-def by_turns(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, Seconds]:
-    """Call everything once to warm up, then all in turn, ``repeats`` times; medians."""
+def by_turns(
+    calls: Mapping[Any, Callable[[], Any]], repeats: int, rest: float = 0.1
+) -> dict[Any, Seconds]:
+    """Call everything once to warm up, then all in turn, ``repeats`` times.
+
+    ``rest`` seconds pass before each timed call: the threads of BLAS and OpenMP go on spinning for
+    a while after their work is done, and would be charged to the next in turn.
+    """
     for call in calls.values():
         call()
-    wall: dict[str, list[float]] = {name: [] for name in calls}
-    cpu: dict[str, list[float]] = {name: [] for name in calls}
+    wall: dict[Any, list[float]] = {name: [] for name in calls}
+    cpu: dict[Any, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
+            time.sleep(rest)
             wall_start, cpu_start = time.perf_counter(), time.process_time()
             call()
             cpu[name].append(time.process_time() - cpu_start)
             wall[name].append(time.perf_counter() - wall_start)
-    return {
-        name: Seconds(statistics.median(wall[name]), statistics.median(cpu[name])) for name in calls
-    }
+    return {name: Seconds(tuple(wall[name]), tuple(cpu[name])) for name in calls}
+
+
+def ratio(
+    what: str,
+    above: Sequence[float],
+    below: Sequence[float],
+    target: float | None = None,
+    sign: str = "<=",
+) -> Figure:
+    """Median over the turns of above / below, with the quartiles as a note.
+
+    The two were measured one right after the other, so what slows both down cancels.
+    """
+    turns = [a / b for a, b in zip(above, below, strict=True)]
+    low, middle, high = statistics.quantiles(turns, n=4)
+    return Figure(what, middle, target, sign, note=f"quartiles {number(low)} to {number(high)}")
 
 
 @dataclass(frozen=True)
@@ -56,6 +92,7 @@ class Figure:
     target: float | None = None
     sign: str = "<="
     unit: str = ""
+    note: str = ""
 
     @property
     def met(self) -> bool | None:
@@ -64,15 +101,16 @@ class Figure:
             return None
         return bool(SIGNS[self.sign](self.value, self.target))
 
-    def cells(self) -> tuple[str, str, str]:
-        """Value, target and verdict as text."""
+    def cells(self) -> tuple[str, str, str, str]:
+        """Value, target, verdict and note as text."""
         if self.target is None:
-            return number(self.value, self.unit), "", ""
+            return number(self.value, self.unit), "", "", self.note
         verdict = "[green]met[/]" if self.met else "[red]missed[/]"
         return (
             number(self.value, self.unit),
             f"{self.sign} {number(self.target, self.unit)}",
             verdict,
+            self.note,
         )
 
 
@@ -111,8 +149,12 @@ def figure_table(title: str, figures: Iterable[tuple[str, Figure]]) -> Table:
     for heading in ("measured", "target"):
         table.add_column(heading, justify="right")
     table.add_column("")
+    if any(figure.note for _, figure in figures):
+        table.add_column("")
     for name, figure in figures:
-        table.add_row(*([name] if named else []), figure.what, *figure.cells())
+        cells = figure.cells()
+        row = [*([name] if named else []), figure.what, *cells]
+        table.add_row(*row[: len(table.columns)])
     return table
 
 

@@ -1,7 +1,11 @@
 """Sphinx configuration: MyST pages, NumPy docstrings, the Furo theme."""
 
+import re
+from importlib import import_module
 from importlib.metadata import version as installed_version
 from importlib.util import find_spec
+from inspect import cleandoc
+from pathlib import Path
 
 project = "privopt"
 author = "The privopt developers"
@@ -17,7 +21,12 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
 ]
-exclude_patterns = ["_build"]
+exclude_patterns = [
+    "_build",
+    "_templates",
+    "generated/catalogue.md",
+]  # solvers.md includes the last
+templates_path = ["_templates"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}  # .rst: pages autosummary writes
 
 # Pages
@@ -29,6 +38,7 @@ napoleon_google_docstring = False
 napoleon_numpy_docstring = True
 napoleon_use_rtype = False
 napoleon_custom_sections = [("Formal guarantee", "notes_style")]
+autosummary_ignore_module_all = False  # a module page lists what its __all__ names
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
@@ -38,3 +48,54 @@ autodoc_mock_imports = [name for name in ("torch", "flwr", "plotly") if find_spe
 # Theme
 html_theme = "furo"
 html_title = f"privopt {release}"
+
+
+# What is made from the library itself: the solver page, and docstrings with norms in them
+CODE = re.compile(r"(``.*?``)")
+
+
+def outside_code(change, line):
+    """Apply a change to the parts of a line that are not ``code``."""
+    return "".join(p if p.startswith("``") else change(p) for p in CODE.split(line))
+
+
+def as_markdown(docstring):
+    """A docstring as Markdown: code and lists stay, every other sign means itself."""
+
+    def escape(text):
+        return re.sub(r"([\\`*_{}\[\]<>#$|~])", r"\\\1", text)
+
+    lines = [outside_code(escape, line) for line in cleandoc(docstring).splitlines()]
+    return "\n".join(re.sub(r"^(\s*)\\\* ", r"\1* ", line) for line in lines)
+
+
+def write_catalogue(app):
+    """The solvers, one section each, from their summaries and docstrings."""
+    from privopt.solvers import catalogue
+
+    sections = []
+    for name, solver in sorted(catalogue().items()):
+        summary = as_markdown(solver.summary + (" (reference)" if solver.reference else ""))
+        text = as_markdown(import_module(f"privopt.solvers.{name}").__doc__ or "")
+        _, _, promise = cleandoc(type(solver).__doc__ or "").partition("Formal guarantee\n")
+        promise = as_markdown(promise.lstrip("-\n"))
+        sections.append(f"## {name}\n\n*{summary}*\n\n{text}\n\n**Formal guarantee.** {promise}\n")
+    folder = Path(app.srcdir) / "generated"
+    folder.mkdir(exist_ok=True)
+    (folder / "catalogue.md").write_text("\n".join(sections), encoding="utf-8")
+
+
+def escape_bars(app, what, name, obj, options, lines):
+    """||x|| is a norm, not a substitution of reStructuredText."""
+    lines[:] = [outside_code(lambda text: text.replace("|", r"\|"), line) for line in lines]
+
+
+def skip_member(app, what, name, obj, skip, options):
+    """Leave out the methods that scikit-learn adds for routing metadata."""
+    return True if re.fullmatch(r"set_\w+_request", name) else None
+
+
+def setup(app):
+    app.connect("builder-inited", write_catalogue)
+    app.connect("autodoc-skip-member", skip_member)
+    app.connect("autodoc-process-docstring", escape_bars)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from privopt.geometry.norms import Norm, dual, ratio
 from privopt.privacy.budget import Neighbouring
+from privopt.privacy.kinds import Gaussian, Kind
 from privopt.problem import Problem
 
 EXPECTED_MARGIN = 15.0
@@ -19,7 +20,8 @@ class Facts:
 
     Constants of a record's loss are on the scale of the sum over records. ``n`` is the declared
     number of records, never the realised one where that is private. ``repeats`` is how many models
-    are fitted to the same records, one release after the other.
+    are fitted to the same records, one release after the other. ``prior`` lists the losses of
+    releases that the same budget pays for before the solver's own.
     """
 
     problem: Problem
@@ -27,6 +29,7 @@ class Facts:
     p: int
     neighbouring: Neighbouring
     repeats: int = 1
+    prior: tuple[Kind, ...] = ()
 
     def __post_init__(self) -> None:
         if self.n < 1:
@@ -87,6 +90,17 @@ class Facts:
 
     def diameter(self, norm: Norm = "l2") -> float:
         return self.problem.domain.diameter(norm, self.p) if self.bounded else math.inf
+
+    # ------------------------------------------------------------ what is spent before
+    @property
+    def prior_mu(self) -> float:
+        """GDP parameter of the Gaussian releases before the solver's own."""
+        return math.sqrt(sum(kind.mu**2 for kind in self.prior if isinstance(kind, Gaussian)))
+
+    @property
+    def prior_epsilon(self) -> float:
+        """Pure epsilon of the releases before the solver's own."""
+        return sum(kind.pure(self.neighbouring) for kind in self.prior)
 
     # ------------------------------------------------------------ the relation
     @property

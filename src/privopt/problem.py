@@ -26,6 +26,9 @@ class Problem:
         belongs to it, and a row's norm counts it.
     l2 : float, default=0.0
         Ridge penalty on the mean scale, on every coordinate.
+    column_bounds : float, optional
+        Every entry of X lies in [-column_bounds, column_bounds], by a public map of declared
+        bounds. Only standardisation uses it, and only for accuracy.
     theta_norm : float, optional
         How large the solution is expected to be when the domain is unbounded. It steers the choice
         of parameters and has no influence on privacy. Default: margins of about 15, that is
@@ -37,6 +40,7 @@ class Problem:
     data_norm: float = 1.0
     intercept: float = 0.0
     l2: float = 0.0
+    column_bounds: float | None = None
     theta_norm: float | None = None
 
     def __post_init__(self) -> None:

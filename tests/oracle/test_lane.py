@@ -103,12 +103,24 @@ def test_released_sums_keep_their_values_when_the_lane_goes_on():
 
 
 def test_a_lane_does_not_write_into_the_values_it_takes():
-    lane, view = Lane(), blocks()[0].everything()
-    sealed = view.ask(QUERY)
-    before = sealed.open(KEY).copy()
-    for _ in range(3):
-        lane.step(0.5, sealed, 1.0)
-    np.testing.assert_array_equal(sealed.open(KEY), before)
+    lane = Lane()
+    sealed = [block.everything().ask(QUERY) for block in blocks()[:3]]
+    before = [one.open(KEY).copy() for one in sealed]
+    for one in sealed:
+        lane.step(0.5, one, 1.0)
+    for one, kept in zip(sealed, before, strict=True):
+        np.testing.assert_array_equal(one.open(KEY), kept)
+
+
+def test_a_record_enters_a_lane_once():
+    """A second entry would move the sum twice; parts and wholes of a cell count as entries."""
+    parts = blocks()
+    for first, second in [(parts[0], parts[0]), (parts[0].blocks(2)[0], parts[0])]:
+        for one, other in [(first, second), (second, first)]:
+            lane = Lane()
+            lane.step(1.0, one.everything().ask(QUERY))
+            with pytest.raises(Refused, match="enters a lane once"):
+                lane.step(1.0, other.everything().ask(QUERY))
 
 
 def refusals():

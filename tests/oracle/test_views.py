@@ -224,3 +224,56 @@ def test_an_empty_batch_is_released_with_noise_and_an_event_like_any_other():
     assert len(gate.log) == 1
     assert gate.log[0].sampling.rate == 1e-9
     assert np.all(value != 0.0)
+
+
+# ------------------------------------------------------------ a secret order
+def payload_of(sealed):
+    return sealed.open(KEY)
+
+
+@pytest.mark.parametrize("neighbouring", ["zero_out", "replace_one"])
+def test_a_shuffled_oracle_holds_the_same_records_in_another_order(neighbouring):
+    oracle = oracle_over(np.eye(50), neighbouring=neighbouring)
+    first, again = oracle.shuffled(), oracle.shuffled()
+    orders = [payload_of(o.everything().function(Logistic())).rows for o in (first, again, oracle)]
+    moved = [rows.part(0, 5).weighted_sum(np.zeros(50), lambda z, y, size: y) for rows in orders]
+    np.testing.assert_array_equal(moved[0], moved[1])  # one order for all models
+    assert not np.array_equal(moved[0], moved[2])
+    whole = [rows.weighted_sum(np.zeros(50), lambda z, y, size: y) for rows in orders]
+    np.testing.assert_allclose(whole[0], whole[2])
+    assert first.shuffled() is first
+    with pytest.raises(Refused, match="label the oracle, then shuffle"):
+        first.labelled(np.ones(50))
+
+
+def test_labels_of_other_models_follow_the_same_order():
+    oracle = oracle_over(np.eye(20))
+    y = np.where(np.arange(20) < 7, 1.0, -1.0)
+    one, other = oracle.labelled(y).shuffled(), oracle.labelled(-y).shuffled()
+
+    def weights(o):
+        rows = payload_of(o.everything().function(Logistic())).rows
+        one = [rows.part(i, i + 1).total(np.zeros(20), lambda z, y, s: y) for i in range(20)]
+        return np.array(one)
+
+    np.testing.assert_array_equal(weights(one), -weights(other))
+    assert weights(one).sum() == 7 - 13
+
+
+def test_an_order_means_nothing_under_add_remove():
+    with pytest.raises(Refused, match="shifts when one is added or removed"):
+        oracle_over(np.eye(3), neighbouring="add_remove").shuffled()
+
+
+def test_records_are_cut_in_one_way_only():
+    """Spend is a maximum over cells. With two cuts a record would pay in a cell of each: the last
+    half of a cut in two and the last third of a cut in three share records, not cells."""
+    oracle = oracle_over(np.eye(12))
+    assert len(oracle.blocks(2)) == len(oracle.blocks(2)) == 2
+    for other in (lambda: oracle.blocks(3), lambda: oracle.shuffled().blocks(2)):
+        with pytest.raises(Refused, match="already cut"):
+            other()
+    with pytest.raises(Refused, match="already cut"):
+        oracle.labelled(np.ones(12)).blocks(3)
+    inner = oracle.blocks(2)[1]
+    assert [len(part.blocks(2)) for part in inner.blocks(3)] == [2, 2, 2]

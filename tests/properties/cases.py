@@ -15,7 +15,21 @@ from privopt.losses import Absolute, Hinge, Huber, Logistic, SmoothedHinge, Squa
 from privopt.privacy.budget import NEIGHBOURING
 from privopt.solvers import Plan, catalogue
 
-SHORT: dict[str, dict[str, Any]] = {"noisy_gd": {"n_iter": 12}}
+SHORT: dict[str, dict[str, Any]] = {
+    "noisy_gd": {"n_iter": 12},
+    "noisy_sgd": {"n_iter": 12},
+    "one_point_sgd": {"n_iter": 12},
+    "localization": {"n_iter": 12},
+    "bolt_on_sgd": {"batch_size": 7},
+    "phased_localization": {"batch_size": 5},
+}
+# Short runs that still get near the optimum of a small problem.
+ENOUGH: dict[str, dict[str, Any]] = {
+    "noisy_gd": {"n_iter": 60},
+    "noisy_sgd": {"n_iter": 200, "batch_size": 100},
+}
+# One pass over 400 records leaves a sampling error that no budget removes.
+WITHOUT_NOISE = {"phased_localization": 0.25, "bolt_on_sgd": 0.1}
 DELTAS = (0.0, 1e-5)
 PROBLEMS = {
     "logistic": Problem(Logistic(), L2Ball(3.0)),
@@ -25,12 +39,18 @@ PROBLEMS = {
     "smoothed hinge": Problem(SmoothedHinge(0.5), L2Ball(3.0), intercept=1.0),
     "hinge": Problem(Hinge(), L2Ball(3.0)),
     "absolute": Problem(Absolute(), L2Ball(3.0)),
+    "bounded columns": Problem(Logistic(), WholeSpace(), intercept=0.5, column_bounds=1.0),
 }
 
 
 def applies(name: str, problem: Problem, budget: Budget, n: int = 60, p: int = 4) -> bool:
     facts = Facts(problem, n, problem.dimension(p), budget.neighbouring)
     return catalogue()[name].refuse(facts, budget) is None
+
+
+def first_problem(name: str, budget: Budget) -> Problem:
+    """A problem that the solver takes."""
+    return next(problem for problem in PROBLEMS.values() if applies(name, problem, budget))
 
 
 def all_cases() -> list[tuple[str, str, str, float]]:

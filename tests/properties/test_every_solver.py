@@ -22,7 +22,17 @@ from privopt.privacy import Accountant, Certificate, spend
 from privopt.privacy.budget import NEIGHBOURING
 from privopt.solvers import catalogue, declare, execute, row_bounds
 
-from .cases import PROBLEMS, all_cases, applies, make_plan, public_run, sample
+from .cases import (
+    ENOUGH,
+    PROBLEMS,
+    WITHOUT_NOISE,
+    all_cases,
+    applies,
+    first_problem,
+    make_plan,
+    public_run,
+    sample,
+)
 
 CASES = all_cases()
 NAMES = sorted(catalogue())
@@ -72,7 +82,7 @@ def test_declared_events_equal_the_transcript(name, problem, relation, delta):
 @pytest.mark.statistical
 @pytest.mark.parametrize(("name", "problem", "relation", "delta"), CASES)
 def test_noise_follows_the_declared_law(name, problem, relation, delta):
-    """Halving the noise, or dropping a factor of the sensitivity, fails. False alarms: 1e-6."""
+    """Halving the noise, or dropping a factor of the sensitivity, fails. False alarm: 1e-6 each."""
     task = PROBLEMS[problem]
     X, y = sample(40, 4, classification=task.loss.classification)
     tapes = []
@@ -116,7 +126,8 @@ def test_without_noise_it_reaches_the_optimum(name, problem):
 
     best = minimize(risk, np.zeros(full.shape[1]), jac=slope, method="BFGS", tol=1e-9)
     reached = risk(theta) - risk(task.domain.project(best.x))
-    assert reached <= 0.02 * (risk(np.zeros(full.shape[1])) - best.fun)
+    share = WITHOUT_NOISE.get(name, 0.02)
+    assert reached <= share * (risk(np.zeros(full.shape[1])) - best.fun)
 
 
 @pytest.mark.statistical
@@ -124,8 +135,8 @@ def test_without_noise_it_reaches_the_optimum(name, problem):
 def test_error_falls_with_data_and_with_epsilon(name):
     """Ten times the records, or the budget, at least halves the mean excess risk."""
     task = Problem(Logistic(), L2Ball(5.0))
-    if not applies(name, task, Budget(0.3, 1e-6), 500, 4):
-        pytest.skip(f"{name} refuses this problem")
+    if not applies(name, task, Budget(0.3, 1e-6), 5000, 4):
+        pytest.skip(f"{name} refuses as many records")
 
     def excess(n, epsilon):
         X, y = sample(n, 4, seed=3)
@@ -135,7 +146,7 @@ def test_error_falls_with_data_and_with_epsilon(name):
         budget = Budget(epsilon, 1e-6)
         found = []
         for seed in range(10):
-            plan = make_plan(name, task, budget, n, 4, **({"n_iter": 60} if "gd" in name else {}))
+            plan = make_plan(name, task, budget, n, 4, **ENOUGH.get(name, {}))
             source = SeededSource(seed)
             oracle = Oracle.over(
                 X, y, neighbouring="zero_out", bounds=row_bounds(plan), source=source
@@ -199,11 +210,12 @@ def test_settings_are_public_and_deterministic(name, problem, relation, delta):
 @pytest.mark.parametrize("relation", NEIGHBOURING)
 def test_several_models_share_one_budget(name, relation):
     """Three models on the same records: one certificate, within the budget, for all of them."""
-    task, budget = PROBLEMS["logistic"], Budget(1.0, 1e-5, relation)
+    budget = Budget(1.0, 1e-5, relation)
+    taken = [task for task in PROBLEMS.values() if applies(name, task, budget)]
+    if not taken:
+        pytest.skip(f"{name} refuses this relation")
     solver = catalogue()[name]
-    facts = Facts(task, 30, 2, relation, repeats=3)
-    if solver.refuse(facts, budget) is not None:
-        pytest.skip(f"{name} refuses this problem")
+    facts = Facts(taken[0], 30, taken[0].dimension(2), relation, repeats=3)
     from privopt.solvers import Plan
 
     from .cases import SHORT
@@ -213,9 +225,8 @@ def test_several_models_share_one_budget(name, relation):
     source = SeededSource(0)
     first = Oracle.over(X, y, neighbouring=relation, bounds=row_bounds(plan), source=source)
     thetas, certificate = execute(plan, [first, first.labelled(-y), first.labelled(y)], source)
-    single = make_plan(name, task, budget, 30, 2)
     assert len(thetas) == 3
-    assert certificate.releases == 3 * len(declare(single))
+    assert certificate.releases == len(declare(plan)) >= 3
     assert 0.98 <= certificate.epsilon <= 1 + 1e-9
     assert certificate.verify()
     assert Certificate.from_json(certificate.to_json()) == certificate
@@ -226,8 +237,8 @@ def test_a_plan_over_budget_is_refused_before_data_is_touched(name):
     """A solver whose settings do not fit the budget never gets to open a value."""
     from dataclasses import replace
 
-    task, budget = PROBLEMS["logistic"], Budget(1.0, 1e-5)
-    plan = make_plan(name, task, budget, 30, 2)
+    budget = Budget(1.0, 1e-5)
+    plan = make_plan(name, first_problem(name, budget), budget, 30, 2)
     loud = replace(
         plan,
         settings=replace(plan.settings, noise_multiplier=plan.settings.noise_multiplier / 2),

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from privopt.audit.replay import Release, Tape
-from privopt.mechanisms import ExponentialDensity, ObjectivePerturbation
+from privopt.mechanisms import ExponentialDensity, ObjectivePerturbation, OutputPerturbation
 from privopt.noise import SeededSource
 from privopt.oracle.objective import Objective
 from privopt.privacy.kinds import BoundedRange, Gaussian, Kind, ObjectiveGaussian, Pure
@@ -34,8 +34,13 @@ def noise_p_value(tapes: list[Tape]) -> float:
 
 
 def _statistic(release: Release) -> tuple[float, float]:
-    if isinstance(release.mechanism, ExponentialDensity):
-        return _density_statistic(release, release.mechanism)
+    mechanism = release.mechanism
+    if isinstance(mechanism, OutputPerturbation):
+        noise = release.result - mechanism.algorithm.value(release.payload)
+        radius = mechanism.sensitivity(release.reach)
+        return _of_kind(release.event.kinds[0], noise, radius, "l2")
+    if isinstance(mechanism, ExponentialDensity):
+        return _density_statistic(release, mechanism)
     if isinstance(release.payload, Objective):
         return _objective_statistic(release)
     noise = np.atleast_1d(release.result - release.payload)

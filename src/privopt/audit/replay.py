@@ -22,7 +22,13 @@ from typing import Any
 import numpy as np
 
 from privopt.audit.neighbours import Pair
-from privopt.mechanisms import HOOK, ExponentialDensity, Mechanism, same_event
+from privopt.mechanisms import (
+    HOOK,
+    ExponentialDensity,
+    Mechanism,
+    OutputPerturbation,
+    same_event,
+)
 from privopt.mechanisms.density import body_of
 from privopt.mechanisms.exponential_density import loss_range
 from privopt.noise import SeededSource
@@ -88,7 +94,7 @@ class Tape:
         if not _same_reach(reach, old.reach):
             self.findings.append(f"{label}: its declared reach depends on data")
         checks = chain(
-            movements(old.payload, payload, old.reach),
+            movements(old.payload, payload, old.reach, mechanism),
             _range_movement(mechanism, old.payload, payload, old.reach),
         )
         for what, moved, allowed in checks:
@@ -96,10 +102,16 @@ class Tape:
                 self.findings.append(f"{label}: {what} moved {moved:.6g}, declared {allowed:.6g}")
 
 
-def movements(one: Any, other: Any, reach: Reach) -> Iterator[tuple[str, float, float]]:
+def movements(
+    one: Any, other: Any, reach: Reach, mechanism: Mechanism | None = None
+) -> Iterator[tuple[str, float, float]]:
     """Measured and declared movements between two payloads."""
     if isinstance(one, Objective):
         yield from _function_movements(one, other, reach)
+        if isinstance(mechanism, OutputPerturbation):
+            algorithm = mechanism.algorithm
+            moved = np.linalg.norm(algorithm.value(one) - algorithm.value(other))
+            yield "the result", float(moved), mechanism.sensitivity(reach)
         return
     one, other = np.atleast_1d(one), np.atleast_1d(other)
     if one.shape != other.shape:
@@ -185,6 +197,8 @@ def replay(run: Run, pair: Pair) -> list[str]:
     findings = list(dict.fromkeys(tape.findings))
     if tape.position < len(tape.releases):
         findings.append("the neighbour's run makes fewer releases")
+    if first["error"] is not None and first["error"] == second["error"]:
+        findings.append(f"both runs fail, so nothing was audited: {first['error']}")
     for what in ("output", "printed text", "warnings", "error"):
         if first[what] != second[what]:
             findings.append(f"the {what} depends on data beyond the released values")

@@ -84,8 +84,8 @@ def demo(
         ),
         highlight=False,
     )
+    console.print(f"certificate: {out / 'certificate.json'}", markup=False)
     _plot(scores, baseline, guess, out / "accuracy.png")
-    console.print(f"certificate: {out / 'certificate.json'}\nplot: {out / 'accuracy.png'}")
     console.print(
         "[dim]The table above fits one data set again and again, with seeded noise: good for a "
         "picture, and a real budget would have to pay for every fit.[/dim]"
@@ -100,7 +100,7 @@ def _plot(
     try:
         import matplotlib
     except ImportError:
-        console.print("the plot needs matplotlib: pip install privopt[plot]")
+        console.print("the plot needs matplotlib: pip install 'privopt[plot]'", markup=False)
         return
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
@@ -124,3 +124,4 @@ def _plot(
     axes.grid(alpha=0.3)
     figure.savefig(path, dpi=150)
     plt.close(figure)
+    console.print(f"plot: {path}", markup=False)

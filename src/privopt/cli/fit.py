@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -66,16 +67,14 @@ def _read(path: Path, target: str) -> tuple[Any, Any, list[str]]:
 
     if not path.exists():
         raise ValueError(f"there is no file {path}.")
-    if path.suffix.lower() in (".parquet", ".pq"):
-        import pyarrow.parquet
-
-        table = pyarrow.parquet.read_table(path)
-    elif path.suffix.lower() == ".csv":
-        import pyarrow.csv
-
-        table = pyarrow.csv.read_csv(path)
-    else:
-        raise ValueError(f"{path.name} must end in .csv or .parquet.")
+    table = None
+    with contextlib.suppress(pa.ArrowException):  # whose text may quote a row
+        table = _table(path)
+    if table is None:
+        raise ValueError(
+            f"{path.name} could not be read as a table: check that every line has the same number "
+            "of fields (details are withheld, they could quote a row)."
+        )
     if target not in table.column_names:
         raise ValueError(
             f"{path.name} has no column {target!r}; it has {', '.join(table.column_names)}."
@@ -94,11 +93,29 @@ def _read(path: Path, target: str) -> tuple[Any, Any, list[str]]:
     return np.column_stack(columns), np.asarray(table.column(target).to_numpy()), names
 
 
+def _table(path: Path) -> Any:
+    if path.suffix.lower() in (".parquet", ".pq"):
+        import pyarrow.parquet
+
+        return pyarrow.parquet.read_table(path)
+    if path.suffix.lower() == ".csv":
+        import pyarrow.csv
+
+        return pyarrow.csv.read_csv(path)
+    raise ValueError(f"{path.name} must end in .csv or .parquet.")
+
+
 def _parse_classes(text: str, y: Any) -> list[Any]:
     import numpy as np
 
     parts = [part.strip() for part in text.split(",")]
-    return parts if np.asarray(y).dtype.kind in "OUS" else [float(part) for part in parts]
+    kind = np.asarray(y).dtype.kind
+    if kind == "b":
+        known = {"false": False, "true": True, "0": False, "1": True}
+        if any(part.lower() not in known for part in parts):
+            raise ValueError("the labels are true or false: give --classes false,true.")
+        return [known[part.lower()] for part in parts]
+    return parts if kind in "OUS" else [float(part) for part in parts]
 
 
 def _as_json(model: Any, names: list[str]) -> dict[str, Any]:

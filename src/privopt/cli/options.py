@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 
 class Relation(StrEnum):
@@ -46,5 +47,6 @@ def plain_errors() -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, Refused, OSError) as problem:
-        complaints.print(f"[red]error:[/red] {problem}", highlight=False, soft_wrap=True)
+        text = f"[red]error:[/red] {escape(str(problem))}"  # a column's name may hold brackets
+        complaints.print(text, highlight=False, soft_wrap=True)
         raise typer.Exit(2) from None

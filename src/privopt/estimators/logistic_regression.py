@@ -6,15 +6,18 @@ from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from privopt.estimators.bounds import ColumnBounds
 from privopt.estimators.frames import concrete
 from privopt.facts import Facts
-from privopt.losses import Logistic
+from privopt.losses import CappedLogistic, Logistic
 from privopt.noise import source_for
 from privopt.oracle import Oracle
+from privopt.oracle.queries import clip_factors, tamed
 from privopt.planner import choose, public_count
 from privopt.privacy import Budget, Neighbouring
 from privopt.problem import Problem
@@ -40,6 +43,11 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
         Public bound on the l2 norm of a row of X; longer rows are scaled down to it, in ``fit`` and
         in ``predict`` alike. It must not be computed from the data: scale columns by bounds you
         know.
+    bounds : pair or mapping, optional
+        Public bounds of the columns: ``(low, high)``, numbers or one per column, or a mapping from
+        column names to pairs. Entries outside are moved to the nearest bound. With bounds and an
+        intercept the rows are standardised privately, which is usually far more accurate than any
+        ``data_norm`` one could guess; ``data_norm`` is then not used.
     fit_intercept : bool, default=True
         Adds a constant column of height ``data_norm / 3``; it counts in the row's norm and is
         regularised.
@@ -86,6 +94,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
         *,
         neighbouring: str = "zero_out",
         data_norm: float = 1.0,
+        bounds: Any = None,
         fit_intercept: bool = True,
         solver: str = "auto",
         classes: Any = None,
@@ -97,6 +106,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
         self.delta = delta
         self.neighbouring = neighbouring
         self.data_norm = data_norm
+        self.bounds = bounds
         self.fit_intercept = fit_intercept
         self.solver = solver
         self.classes = classes
@@ -113,14 +123,23 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
         y : array of shape (n_samples,)
         """
         budget = Budget(self.epsilon, self.delta, cast(Neighbouring, self.neighbouring))
-        problem = Problem(Logistic(), data_norm=self.data_norm, intercept=self._column())
+        problem = Problem(
+            Logistic(),
+            data_norm=self.data_norm,
+            intercept=self._column(),
+            column_bounds=None if self.bounds is None else 1.0,
+        )
         source = source_for(self.random_state)
-        X, y = self._validated(X, y)
-        labels, assumptions = self._labels(y)
-        models = 1 if len(self.classes_) == 2 else len(self.classes_)
+        # A failed fit leaves nothing behind: what is learned about X is kept aside until the end.
+        aside = cast(LogisticRegression, clone(self))
+        X, y = aside._validated(X, y)
+        classes, labels, assumptions = self._labels(y)
+        models = 1 if len(classes) == 2 else len(classes)
         n = public_count(X.shape[0], budget, self.n_public)
         facts = Facts(problem, n, problem.dimension(X.shape[1]), budget.neighbouring, models)
         plan = choose(facts, budget, self.solver)
+        declared = aside._declared(X.shape[1])
+        X = X if declared is None else declared.apply(X)
         first = Oracle.over(
             X,
             np.where(labels == (1 if models == 1 else 0), 1.0, -1.0),
@@ -131,23 +150,47 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
         oracles = [first] + [
             first.labelled(np.where(labels == k, 1.0, -1.0)) for k in range(1, models)
         ]
-        thetas, self.privacy_ = execute(plan, oracles, source, assumptions=assumptions)
-        theta = np.stack(thetas)
+        answer, certificate = execute(plan, oracles, source, assumptions=assumptions)
+        theta = np.stack(answer.thetas)
+        self.classes_, self.privacy_, self.n_features_in_ = classes, certificate, X.shape[1]
+        if hasattr(aside, "feature_names_in_"):
+            self.feature_names_in_ = aside.feature_names_in_
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_  # of an earlier fit
         self.coef_ = np.ascontiguousarray(theta[:, : X.shape[1]])
         self.intercept_ = np.zeros(models)
         if self.fit_intercept:
             self.intercept_ = theta[:, -1] * problem.intercept
-        self.plan_ = plan
+        if declared is not None:
+            self.coef_ /= declared.reach
+            self.intercept_ -= self.coef_ @ declared.shift
+        self.plan_, self._row_map = plan, answer.row_map
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Signed scores: one per row for two classes, one per row and class for more."""
-        check_is_fitted(self)
-        X = validate_data(self, concrete(X), accept_sparse="csr", dtype=_FLOATS, reset=False)
-        norms = _norms(X)
-        scores = np.asarray(X @ self.coef_.T)
-        scores = scores * np.minimum(1.0, self.data_norm / np.maximum(norms, 1e-300))[:, None]
-        scores = scores + self.intercept_
+        check_is_fitted(self, "coef_")
+        X = validate_data(
+            self,
+            concrete(X),
+            accept_sparse="csr",
+            dtype=_FLOATS,
+            reset=False,
+            ensure_all_finite=False,
+        )
+        declared = self._declared(X.shape[1])
+        reach, shift = 1.0, 0.0
+        if declared is not None:
+            X, reach, shift = declared.apply(X), declared.reach, declared.shift
+        coef = self.coef_ * reach
+        intercept = self.intercept_ + self.coef_ @ np.broadcast_to(shift, X.shape[1])
+        X = tamed(self._finite(X))
+        scores = np.asarray(X @ coef.T)
+        if self._row_map is not None:
+            factors = self._row_map.factors(X) * self._row_map.clip_norm
+            scores = (scores + intercept) * factors[:, None]
+        else:
+            scores = scores * clip_factors(X, self.data_norm)[:, None] + intercept
         return scores.ravel() if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> np.ndarray:
@@ -159,7 +202,9 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities; with more than two classes, one-against-rest scores normalised."""
         scores = self.decision_function(X)
-        positive = 0.5 * (1 + np.tanh(scores / 2))
+        # The inverse link of the loss that was minimised; a cap of 1 is the logistic loss.
+        cap = self.plan_.settings.public().get("cap", 1.0)
+        positive = CappedLogistic(cap).probability(scores)
         if scores.ndim == 1:
             return np.column_stack([1 - positive, positive])
         return positive / np.maximum(positive.sum(axis=1, keepdims=True), 1e-300)
@@ -170,6 +215,13 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
             return np.log(self.predict_proba(X))
 
     # ------------------------------------------------------------ before the budget is touched
+    def _declared(self, features: int) -> ColumnBounds | None:
+        if self.bounds is None:
+            return None
+        return ColumnBounds.declared(
+            self.bounds, features, getattr(self, "feature_names_in_", None)
+        )
+
     def _column(self) -> float:
         return self.data_norm / 3 if self.fit_intercept else 0.0
 
@@ -183,36 +235,59 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
             concrete(X),
             accept_sparse="csr",
             dtype=_FLOATS,
-            ensure_all_finite=self.nan_policy == "raise",
+            ensure_all_finite=False,
         )
+        if self.nan_policy == "raise":
+            X = self._finite(X)
         y = column_or_1d(np.asarray(concrete(y, "y")), warn=True)
+        if y.dtype.kind == "f":
+            assert_all_finite(y, input_name="y")
         if len(y) != X.shape[0]:
             raise ValueError(
                 f"X has {X.shape[0]} rows and y has {len(y)} labels: they must be the same number."
             )
         return X, y
 
-    def _labels(self, y: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
-        """Index of each label in ``classes_``."""
+    def _finite(self, X: Any) -> Any:
+        """X without missing values: refused, or an empty record's zeros, as ``nan_policy`` says."""
+        entries = X.data if sp.issparse(X) else X
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(entries.sum(dtype=float)) or np.isfinite(entries).all():
+                return X
+        if self.nan_policy == "raise":
+            raise ValueError(
+                "X contains NaN or infinity: remove such rows, or take "
+                'nan_policy="empty" to count them as empty records.'
+            )
+        broken = ~np.isfinite(np.asarray(X.sum(axis=1), dtype=float).ravel())
+        X = X.copy()
+        if sp.issparse(X):
+            X.data[np.repeat(broken, np.diff(X.indptr))] = 0.0
+        else:
+            X[broken] = 0.0
+        return X
+
+    def _labels(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+        """The classes, the index of each label in them, and what that assumes."""
         check_classification_targets(y)
         if self.classes is None:
-            self.classes_, index = np.unique(y, return_inverse=True)
+            classes, index = np.unique(y, return_inverse=True)
             assumptions = ("the list of classes was read from y and is taken to be public",)
         else:
-            self.classes_ = np.unique(np.asarray(self.classes))
-            index = np.minimum(np.searchsorted(self.classes_, y), len(self.classes_) - 1)
-            if not np.array_equal(self.classes_[index], y):
+            classes = np.unique(np.asarray(self.classes))
+            index = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+            if not np.array_equal(classes[index], y):
                 raise ValueError(
                     "y holds a label that is not in classes: declare every label, or leave "
                     "classes=None to read them from y."
                 )
             assumptions = ()
-        if len(self.classes_) < 2:
+        if len(classes) < 2:
             raise ValueError(
                 "logistic regression needs at least two classes, got one class: "
                 "declare all of them with classes=[...]."
             )
-        return index, assumptions
+        return classes, index, assumptions
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -222,9 +297,3 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
 
 
 _FLOATS = [np.float64, np.float32]
-
-
-def _norms(X: Any) -> np.ndarray:
-    if sp.issparse(X):
-        return np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
-    return np.sqrt(np.einsum("ij,ij->i", X, X))

@@ -1,6 +1,7 @@
 """Losses of generalised linear models, as scalar functions of the margin."""
 
 from privopt.losses.absolute import Absolute
+from privopt.losses.capped_logistic import CappedLogistic
 from privopt.losses.hinge import Hinge, SmoothedHinge
 from privopt.losses.huber import Huber
 from privopt.losses.logistic import Logistic
@@ -10,6 +11,7 @@ from privopt.losses.squared import Squared
 
 __all__ = [
     "Absolute",
+    "CappedLogistic",
     "Hinge",
     "Huber",
     "Logistic",

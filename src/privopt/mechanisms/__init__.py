@@ -6,7 +6,10 @@ from privopt.mechanisms.gate import HOOK, Gate, Hook, same_event
 from privopt.mechanisms.grid_walk import GridWalk
 from privopt.mechanisms.mechanism import Mechanism
 from privopt.mechanisms.objective_perturbation import ObjectivePerturbation
+from privopt.mechanisms.output_perturbation import Minimiser, OutputPerturbation
 from privopt.mechanisms.rank_quantile import RankQuantile
+from privopt.mechanisms.stable_sgd import StableSGD
+from privopt.mechanisms.standardizer import Standardizer
 
 __all__ = [
     "HOOK",
@@ -17,8 +20,12 @@ __all__ = [
     "Hook",
     "Laplace",
     "Mechanism",
+    "Minimiser",
     "NormGamma",
     "ObjectivePerturbation",
+    "OutputPerturbation",
     "RankQuantile",
+    "StableSGD",
+    "Standardizer",
     "same_event",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
@@ -9,10 +10,14 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.sparse.linalg import LinearOperator, cg
 
+from privopt.geometry import Domain
+from privopt.mechanisms.within import minimise_within
 from privopt.privacy.budget import Refused
 
 DENSE_DIMENSION = 1500
 MOST_ITERATIONS = 200
+MANY_RECORDS = 50_000
+ROUGH_SHARE = 0.1
 
 
 class Smooth(Protocol):
@@ -33,16 +38,22 @@ def minimise(
     centre: np.ndarray,
     linear: np.ndarray,
     gradient_norm: float,
+    domain: Domain | None = None,
+    smoothness: float = math.inf,
     start: np.ndarray | None = None,
 ) -> np.ndarray:
     """argmin of function(theta) + regularisation/2 ||theta - centre||^2 + <linear, theta>.
+
+    Returns a point within gradient_norm / regularisation of it. Over a domain, the minimiser of the
+    whole space is taken if it lies inside, and ``minimise_within`` goes on from it otherwise;
+    ``smoothness`` must then bound that of ``function``.
 
     Damped Newton steps on the residual ||gradient||, for which the Newton direction is a descent
     direction: strong convexity makes them converge from anywhere, and no function value is needed.
     The linear system is solved directly in moderate dimension and by conjugate gradients above it.
 
-    Returns a point whose computed gradient norm is at most ``gradient_norm``. If that is not
-    reached, it refuses; the text is constant, but the refusal is itself an output that the
+    The certificate is a computed gradient norm of at most ``gradient_norm``. If it is not reached,
+    it refuses; the text is constant, but the refusal is itself an output that the
     guarantee does not cover.
     """
 
@@ -52,13 +63,27 @@ def minimise(
     theta = centre.copy() if start is None else start.copy()
     at = gradient(theta)
     best = float(np.linalg.norm(at))
+    newton = _Newton(function, regularisation)
     for _ in range(MOST_ITERATIONS):
         if best <= gradient_norm:
-            return theta
-        direction = _newton_direction(function, theta, at, regularisation)
-        moved = _line_search(gradient, theta, direction, best)
+            if domain is None or domain.contains(theta, 0.0):
+                return theta
+            return minimise_within(
+                function,
+                domain=domain,
+                smoothness=smoothness,
+                regularisation=regularisation,
+                centre=centre,
+                linear=linear,
+                start=theta,
+                distance=gradient_norm / regularisation,
+            )
+        moved = _line_search(gradient, theta, newton.direction(theta, at), best)
+        while moved is None and newton.sharpen():
+            moved = _line_search(gradient, theta, newton.direction(theta, at), best)
         if moved is None:
             break
+        newton.judge(moved[2] / best)
         theta, at, best = moved
     raise Refused(
         "the perturbed objective was not minimised to its certified tolerance; the budget is "
@@ -66,26 +91,64 @@ def minimise(
     )
 
 
-def _newton_direction(
-    function: Smooth, theta: np.ndarray, gradient: np.ndarray, regularisation: float
-) -> np.ndarray:
-    if theta.size <= DENSE_DIMENSION:
-        hessian = function.hessian(theta)
-        hessian[np.diag_indices_from(hessian)] += regularisation
-        try:
-            return -cho_solve(cho_factor(hessian, check_finite=False), gradient)
-        except LinAlgError:
-            return -gradient / regularisation
-    curvatures = function.curvatures(theta)
+class _Newton:
+    """Newton directions that build no more of a Hessian than the progress demands.
 
-    def product(vector: np.ndarray) -> np.ndarray:
-        return function.hessian_product(curvatures, vector) + regularisation * vector
+    With many records a share of them gives a Hessian good enough to shrink the residual many times
+    per step; a factor is kept while it does so. Only the path depends on this, not the certificate.
+    """
 
-    shape = (theta.size, theta.size)
-    operator: Any = cast(Any, LinearOperator)(shape, matvec=product, dtype=float)
-    forcing = min(0.1, float(np.linalg.norm(gradient)) ** 0.5)
-    direction, _ = cg(operator, -gradient, rtol=max(forcing, 1e-6), maxiter=500)
-    return direction
+    def __init__(self, function: Smooth, regularisation: float) -> None:
+        self._function, self._regularisation = function, regularisation
+        self._rough = getattr(function, "count", 0) >= MANY_RECORDS
+        self._factor: Any = None
+        self._fresh = False
+
+    def direction(self, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        if theta.size > DENSE_DIMENSION:
+            return self._by_conjugate_gradients(theta, gradient)
+        self._fresh = self._factor is None
+        if self._factor is None:
+            hessian = (
+                cast(Any, self._function).rough_hessian(theta, ROUGH_SHARE)
+                if self._rough
+                else self._function.hessian(theta)
+            )
+            hessian[np.diag_indices_from(hessian)] += self._regularisation
+            try:
+                self._factor = cho_factor(hessian, check_finite=False)
+            except LinAlgError:
+                return -gradient / self._regularisation
+        return -cho_solve(self._factor, gradient)
+
+    def sharpen(self) -> bool:
+        """After a step that failed: a new factor, then all records; False if both were in use."""
+        if self._factor is None or (self._fresh and not self._rough):
+            return False
+        self._rough = self._rough and not self._fresh
+        self._factor = None
+        return True
+
+    def judge(self, shrunk: float) -> None:
+        """Keep a factor that shrinks the residual at least tenfold, renew it otherwise."""
+        if shrunk > 0.1:
+            # A new rough factor that is slow, close to the end, is not going to be better again.
+            self._rough = self._rough and not (self._fresh and shrunk > 0.5)
+            self._factor = None
+
+    def _by_conjugate_gradients(self, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        curvatures = self._function.curvatures(theta)
+
+        def product(vector: np.ndarray) -> np.ndarray:
+            return (
+                self._function.hessian_product(curvatures, vector) + self._regularisation * vector
+            )
+
+        shape = (theta.size, theta.size)
+        operator: Any = cast(Any, LinearOperator)(shape, matvec=product, dtype=float)
+        forcing = min(0.1, float(np.linalg.norm(gradient)) ** 0.5)
+        direction, _ = cg(operator, -gradient, rtol=max(forcing, 1e-6), maxiter=500)
+        return direction
 
 
 def _line_search(

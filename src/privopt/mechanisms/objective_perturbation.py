@@ -9,11 +9,13 @@ Iyengar et al. (2019), IEEE S&P (approximate minima).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
+from privopt.geometry import Domain, WholeSpace
+from privopt.mechanisms.descend import descend
 from privopt.mechanisms.minimise import minimise
 from privopt.noise import Source, gaussian, norm_gamma
 from privopt.oracle.objective import Objective
@@ -22,6 +24,7 @@ from privopt.privacy.budget import Refused
 from privopt.privacy.kinds import Gaussian, Kind, ObjectiveGaussian, Pure
 
 Noise = Literal["pure", "gaussian"]
+Method = Literal["newton", "gradient"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,13 @@ class ObjectivePerturbation:
     output_multiplier : float
         Noise on the released minimiser in units of 2 tolerance L / regularisation, which bounds how
         far two computed minimisers can differ from the exact ones: it pays for the tolerance.
+    centre : tuple of float, optional
+        Where the regulariser pulls; the origin by default.
+    domain : Domain, optional
+        Minimise over this public convex set; the whole space by default. The guarantee is the same:
+        the indicator of the domain is a data-free convex regulariser.
+    method : {"newton", "gradient"}, default="newton"
+        How the certificate is reached; either way it holds.
 
     Formal guarantee
     ----------------
@@ -63,8 +73,12 @@ class ObjectivePerturbation:
     output_multiplier: float
     centre: tuple[float, ...] | None = None
     accepts: ReachNorm = "function"
+    method: Method = "newton"
+    domain: Domain = field(default_factory=WholeSpace)
 
     def __post_init__(self) -> None:
+        if self.method not in ("newton", "gradient"):
+            raise ValueError(f'method must be "newton" or "gradient", got {self.method!r}.')
         if self.noise not in ("pure", "gaussian"):
             raise ValueError(f'noise must be "pure" or "gaussian", got {self.noise!r}.')
         for name in ("multiplier", "regularisation", "tolerance", "output_multiplier"):
@@ -91,18 +105,36 @@ class ObjectivePerturbation:
         else:
             b = gaussian(source, self.multiplier * facts.lipschitz, p)
         gradient_norm = self.tolerance * facts.lipschitz
-        theta = minimise(
-            payload,
-            regularisation=self.regularisation,
-            centre=np.zeros(p) if self.centre is None else np.array(self.centre),
-            linear=b,
-            # Half of the tolerance is left to the rounding error of the computed gradient.
-            gradient_norm=gradient_norm / 2,
-        )
+        theta = self._minimise(payload, b, gradient_norm)
         scale = self.output_multiplier * 2 * gradient_norm / self.regularisation
         if self.noise == "pure":
             return theta + norm_gamma(source, scale, p)
         return theta + gaussian(source, scale, p)
+
+    def _minimise(self, payload: Objective, b: np.ndarray, gradient_norm: float) -> np.ndarray:
+        centre = np.zeros(b.size) if self.centre is None else np.array(self.centre)
+        smoothness = payload.count * payload.loss.smoothness_in("l2", payload.rows.bounds.size)
+        # Half of the tolerance is left to the rounding error of the computed gradient.
+        if self.method == "newton":
+            return minimise(
+                payload,
+                regularisation=self.regularisation,
+                centre=centre,
+                linear=b,
+                gradient_norm=gradient_norm / 2,
+                domain=self.domain,
+                smoothness=smoothness,
+            )
+        return descend(
+            payload,
+            domain=self.domain,
+            smoothness=smoothness,
+            regularisation=self.regularisation,
+            centre=centre,
+            linear=b,
+            start=centre,
+            distance=gradient_norm / (2 * self.regularisation),
+        )
 
     def _facts(self, reach: Reach) -> FunctionFacts:
         facts = reach.facts

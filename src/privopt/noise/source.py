@@ -108,6 +108,8 @@ def source_for(random_state: object) -> Source:
     if isinstance(random_state, (int, np.integer, np.random.RandomState)) and not isinstance(
         random_state, bool
     ):
+        if not isinstance(random_state, np.random.RandomState) and random_state < 0:
+            raise ValueError(f"random_state must not be negative, got {random_state}.")
         return SeededSource(random_state)
     raise ValueError(
         "random_state must be None (secure noise, private) or an integer "

@@ -1,8 +1,16 @@
 """The rooms that see data: rows, queries, views, sealed values."""
 
 from privopt.oracle.lane import Lane
+from privopt.oracle.mapped import RowMap
 from privopt.oracle.oracle import Oracle, View
-from privopt.oracle.queries import ClippedGradient, CountRecords, Query
+from privopt.oracle.queries import (
+    ClippedGradient,
+    CountPositive,
+    CountRecords,
+    Moments,
+    NormHistogram,
+    Query,
+)
 from privopt.oracle.reach import FunctionFacts, Reach
 from privopt.oracle.rows import RowBounds
 from privopt.oracle.sampling import GeometricSkips, KeyedCoins, Sampler
@@ -10,16 +18,20 @@ from privopt.oracle.sealed import Map, Sealed
 
 __all__ = [
     "ClippedGradient",
+    "CountPositive",
     "CountRecords",
     "FunctionFacts",
     "GeometricSkips",
     "KeyedCoins",
     "Lane",
     "Map",
+    "Moments",
+    "NormHistogram",
     "Oracle",
     "Query",
     "Reach",
     "RowBounds",
+    "RowMap",
     "Sampler",
     "Sealed",
     "View",

@@ -85,7 +85,7 @@ class DenseRows:
     def weighted_sum(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
         def block(X: Any, rows: slice, slope: Any, offset: float) -> tuple[Any, float]:
             weights = self._weigh(X, rows, slope, offset, weigh)
-            return self._scaled(weights, rows) @ X, self._mass(weights, rows)
+            return self._pull(self._scaled(weights, rows), X), self._constant(weights, rows)
 
         return self._join(self._over_blocks(theta, block))
 
@@ -131,7 +131,7 @@ class DenseRows:
     def weighted_product(self, weights: Any, vector: np.ndarray) -> np.ndarray:
         def block(X: Any, rows: slice, slope: Any, offset: float) -> tuple[Any, float]:
             pull = weights[rows] * self._margins(X, rows, slope, offset)
-            return self._scaled(pull, rows) @ X, self._mass(pull, rows)
+            return self._pull(self._scaled(pull, rows), X), self._constant(pull, rows)
 
         return self._join(self._over_blocks(vector, block))
 
@@ -192,6 +192,18 @@ class DenseRows:
             self._dtype,
         )
 
+    def features(self, measure: Callable[[Any], np.ndarray]) -> np.ndarray:
+        return measure(_to_numpy(self._X, dtype=None))
+
+    def active(self) -> np.ndarray:
+        return np.ones(self.count) if self._active is None else _to_numpy(self._active)
+
+    def noted(self, notes: np.ndarray) -> DenseRows:
+        notes = self._xp.asarray(notes, device=device(self._X))
+        return DenseRows(
+            self._X, self._y, self._scale, self._active, notes, self.bounds, self._dtype
+        )
+
     # ------------------------------------------------------------ one block
     def _split(self, theta: np.ndarray) -> tuple[Any, Any]:
         """Coefficients in the array's own type, and the margin that the intercept adds.
@@ -222,6 +234,12 @@ class DenseRows:
     def _weigh(self, X: Any, rows: slice, slope: Any, offset: float, weigh: Weigh) -> Any:
         return weigh(self._margins(X, rows, slope, offset), self._y[rows], self._sizes[rows])
 
+    def _pull(self, weights: Any, X: Any) -> Any:
+        """Weighted sum of a block's rows, added up in double precision: in single precision the
+        rounding error of the sum would move with a record, beyond its declared reach."""
+        double = self._xp.float64
+        return self._xp.astype(weights, double, copy=False) @ self._xp.astype(X, double, copy=False)
+
     def _weigh_many(self, X: Any, rows: slice, slope: Any, offset: Any, weigh: Weigh) -> Any:
         """Weights with one column per point; empty records weigh nothing."""
         z = X @ slope
@@ -237,6 +255,10 @@ class DenseRows:
         if self._active is not None:
             weights = weights * self._active[rows]
         return float(self._xp.sum(weights, dtype=self._xp.float64))
+
+    def _constant(self, weights: Any, rows: slice) -> float:
+        """The weight that falls on the constant column; not summed where there is none."""
+        return self._mass(weights, rows) if self.bounds.intercept else 0.0
 
     def _gram(self, X: Any, weights: Any, rows: slice) -> np.ndarray:
         features = int(X.shape[1])
@@ -286,7 +308,7 @@ class DenseRows:
         workers = _workers()
         if workers == 1 or self._X.nbytes < PARALLEL_BYTES:
             return run(blocks)
-        cut = math.ceil(len(blocks) / workers)
+        cut = math.ceil(len(blocks) / (4 * workers))  # a core that is busy elsewhere gets less
         shares = [blocks[i : i + cut] for i in range(0, len(blocks), cut)]
         with _blas().limit(limits=1):
             results = list(_pool(os.getpid(), workers).map(run, shares))
@@ -316,10 +338,10 @@ def _tame(xp: Any, X: Any, y: Any, norms: Any, wild: Any, broken: Any) -> tuple[
     return X, y, norms, active
 
 
-def _to_numpy(values: Any) -> np.ndarray:
+def _to_numpy(values: Any, dtype: Any = np.float64) -> np.ndarray:
     if is_numpy_array(values):
-        return values.astype(np.float64, copy=False)
-    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=float)
+        return values if dtype is None else values.astype(dtype, copy=False)
+    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=dtype)
 
 
 def _workers() -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from privopt.oracle.reach import Reach
 from privopt.oracle.sealed import KEY, Sealed
 from privopt.privacy.budget import Refused
-from privopt.privacy.events import LanePath, LanePosition
+from privopt.privacy.events import Cell, LanePath, LanePosition
 
 
 class Lane:
@@ -20,10 +20,12 @@ class Lane:
     the spend puts each cell's own radius in.
     """
 
-    __slots__ = ("_path", "_reach", "_total")
+    __slots__ = ("_cells", "_path", "_reach", "_total", "_within")
 
     def __init__(self) -> None:
         self._path = LanePath()
+        self._cells: set[Cell] = set()
+        self._within: set[Cell] = set()
         self._total: Any = None
         self._reach: Reach | None = None
 
@@ -35,12 +37,19 @@ class Lane:
             raise ValueError("a lane needs a decay in (0, 1] and a positive weight.")
         if self._reach is not None and self._reach.norm != reach.norm:
             raise Refused("all values of a lane must be bounded in the same norm.")
+        cell = reach.cells[0]
+        inside = cell in self._within or any(cell[:d] in self._cells for d in range(len(cell) + 1))
+        if inside:
+            # A record that enters twice moves the sum twice; the spend counts it once per cell.
+            raise Refused("each record enters a lane once: this cell, or a part of it, is in it.")
         if reach.norm not in ("l1", "l2", "linf"):
             raise Refused(f"a lane cannot carry values bounded in {reach.norm}.")
         path, new = self._path, weight * sealed.open(KEY)
         self._total = new if self._total is None else decay * self._total + new
         path.log_decay.append(path.log_decay[-1] + math.log(decay) if path.log_decay else 0.0)
-        path.cells.append(reach.cells[0])
+        path.cells.append(cell)
+        self._cells.add(cell)
+        self._within.update(cell[:depth] for depth in range(len(cell)))
         path.radii.append(weight * float(reach.radius))
         self._reach = reach
         position = LanePosition(path, len(path.cells) - 1)

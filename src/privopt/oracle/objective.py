@@ -14,7 +14,9 @@ from privopt.oracle.rows import RowBounds, Rows
 AT_ONCE = 64
 
 
-def function_facts(loss: Loss, bounds: RowBounds, dimension: int) -> FunctionFacts:
+def function_facts(
+    loss: Loss, bounds: RowBounds, dimension: int, in_place: bool = False
+) -> FunctionFacts:
     """Constants of one record's loss that clipped rows and the loss itself enforce."""
     return FunctionFacts(
         lipschitz=loss.lipschitz_in("l2", bounds.size),
@@ -24,6 +26,7 @@ def function_facts(loss: Loss, bounds: RowBounds, dimension: int) -> FunctionFac
         convex=loss.convex,
         one_signed=loss.one_signed,
         dimension=dimension,
+        in_place=in_place,
     )
 
 
@@ -37,6 +40,14 @@ class Objective:
     @property
     def dimension(self) -> int:
         return self.rows.dimension
+
+    @property
+    def count(self) -> int:
+        return self.rows.count
+
+    def part(self, start: int, stop: int) -> Objective:
+        """The loss of some consecutive records."""
+        return Objective(self.rows.part(start, stop), self.loss)
 
     def value(self, theta: np.ndarray) -> float:
         return self.rows.total(theta, lambda z, y, size: self.loss.value(z, y))
@@ -62,6 +73,16 @@ class Objective:
 
     def hessian(self, theta: np.ndarray) -> np.ndarray:
         return self.rows.weighted_gram(theta, lambda z, y, size: self.loss.curvature(z, y))
+
+    def rough_hessian(self, theta: np.ndarray, share: float) -> np.ndarray:
+        """The Hessian estimated from a share of the records, in pieces spread over the data."""
+        pieces = 16
+        width = int(self.count * share / pieces)
+        starts = [self.count * i // pieces for i in range(pieces)]
+        total = np.zeros((self.dimension, self.dimension))
+        for start in starts:
+            total += self.part(start, start + width).hessian(theta)
+        return total * (self.count / (pieces * width))
 
     def curvatures(self, theta: np.ndarray) -> Any:
         return self.rows.weights(theta, lambda z, y, size: self.loss.curvature(z, y))

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from privopt.losses import Loss
 from privopt.noise import Source
 from privopt.oracle.dense import DenseRows
+from privopt.oracle.mapped import MappedRows, RowMap
 from privopt.oracle.objective import Objective, function_facts
 from privopt.oracle.queries import Query
 from privopt.oracle.reach import FunctionFacts, Reach
@@ -54,7 +55,9 @@ class View:
 
     def function(self, loss: Loss) -> Sealed:
         """The total loss as a sealed function, for mechanisms that perturb the objective."""
-        facts = function_facts(loss, self._rows.bounds, self._rows.dimension)
+        facts = function_facts(
+            loss, self._rows.bounds, self._rows.dimension, self._neighbouring != "add_remove"
+        )
         twice = 2 if self._neighbouring == "replace_one" else 1
         reach = self._reach("function", twice * facts.lipschitz, facts.lipschitz, facts)
         return Sealed(KEY, Objective(self._rows.precise(), loss), reach)
@@ -73,7 +76,17 @@ class Oracle:
     a solver that needs it takes the declared one from its plan.
     """
 
-    __slots__ = ("_cell", "_numbers", "_rows", "_sampler", "bounds", "dimension", "neighbouring")
+    __slots__ = (
+        "_cell",
+        "_cuts",
+        "_numbers",
+        "_rows",
+        "_sampler",
+        "_shuffled",
+        "bounds",
+        "dimension",
+        "neighbouring",
+    )
 
     def __init__(
         self,
@@ -83,11 +96,15 @@ class Oracle:
         *,
         cell: Cell = ROOT,
         numbers: itertools.count[int] | None = None,
+        cuts: dict[Cell, tuple[int, bool]] | None = None,
+        shuffled: bool = False,
     ) -> None:
         if neighbouring not in NEIGHBOURING:
             raise ValueError(f"neighbouring must be one of {', '.join(NEIGHBOURING)}.")
         self._rows, self._sampler, self._cell = rows, sampler, cell
         self._numbers = itertools.count(1) if numbers is None else numbers
+        self._cuts = {} if cuts is None else cuts
+        self._shuffled = shuffled
         self.neighbouring: Neighbouring = neighbouring
         self.dimension = rows.dimension
         self.bounds = rows.bounds
@@ -117,13 +134,26 @@ class Oracle:
 
     def labelled(self, y: Any, *, classification: bool = True) -> Oracle:
         """The same records with other labels, sharing the rows."""
-        return Oracle(
-            self._rows.labelled(y, classification),
-            self.neighbouring,
-            self._sampler,
-            cell=self._cell,
-            numbers=self._numbers,
-        )
+        if self._shuffled:
+            raise Refused("labels belong to the given order: label the oracle, then shuffle it.")
+        return self._like(self._rows.labelled(y, classification), self._cell)
+
+    def shuffled(self) -> Oracle:
+        """The same records in a secret uniform order, drawn once for all models of one oracle."""
+        if self.neighbouring == "add_remove":
+            raise Refused(
+                "an order of the records shifts when one is added or removed: "
+                'use neighbouring="zero_out" or "replace_one".'
+            )
+        if self._shuffled:
+            return self
+        rows = self._rows.take(self._sampler.order(self._rows.count))
+        return self._like(rows, self._cell, shuffled=True)
+
+    def mapped(self, row_map: RowMap) -> Oracle:
+        """The same records after a public linear map and its clip."""
+        rows = MappedRows.build(self._rows, row_map)  # type: ignore[arg-type]
+        return self._like(rows, self._cell, self._shuffled)
 
     def everything(self) -> View:
         return self._view(self._rows, FULL)
@@ -134,6 +164,30 @@ class Oracle:
         chosen = self._sampler.choose(self._rows.count, rate, number)
         rows = self._rows if rate >= 1 else self._rows.take(chosen)
         return View(rows, (self._cell,), Sampling(rate), number, self.neighbouring)
+
+    def fixed(self, size: int, of: int) -> View:
+        """A fresh batch of ``size`` of the ``of`` records, uniformly without replacement.
+
+        ``of`` is the public number of records. Only replace_one: under add_remove the number is
+        private, and under zero_out Poisson batches need half the noise.
+        """
+        if self.neighbouring != "replace_one":
+            raise Refused(
+                "batches of fixed size need a public number of records and "
+                f'neighbouring="replace_one"; under {self.neighbouring} use Poisson batches.'
+            )
+        if not 1 <= size <= of:
+            raise ValueError(f"a batch holds between 1 and {of} records, got {size}.")
+        number, rows = next(self._numbers), self._rows
+        if not isinstance(rows, EmptyRows):
+            if rows.count != of:
+                raise Refused(
+                    f"batches of fixed size were planned for {of} records; give the true number, "
+                    "which is public under replace_one."
+                )
+            rows = rows if size == of else rows.take(self._sampler.draw(of, size, number))
+        sampling = FULL if size == of else Sampling(size / of, fixed_size=True)
+        return View(rows, (self._cell,), sampling, number, self.neighbouring)
 
     def blocks(self, k: int) -> list[Oracle]:
         """Cut the records, in their given order, into k disjoint parts: parallel composition.
@@ -147,17 +201,25 @@ class Oracle:
             )
         if k < 1:
             raise ValueError(f"the number of blocks must be positive, got {k}.")
+        if self._cuts.setdefault(self._cell, (k, self._shuffled)) != (k, self._shuffled):
+            # Spend is the maximum over cells: it is right for one partition only.
+            raise Refused("these records were already cut into other blocks: use the same cut.")
         edges = [self._rows.count * i // k for i in range(k + 1)]
         return [
-            Oracle(
-                self._rows.part(start, stop),
-                self.neighbouring,
-                self._sampler,
-                cell=(*self._cell, index),
-                numbers=self._numbers,
-            )
+            self._like(self._rows.part(start, stop), (*self._cell, index), self._shuffled)
             for index, (start, stop) in enumerate(itertools.pairwise(edges))
         ]
+
+    def _like(self, rows: Rows, cell: Cell, shuffled: bool = False) -> Oracle:
+        return Oracle(
+            rows,
+            self.neighbouring,
+            self._sampler,
+            cell=cell,
+            numbers=self._numbers,
+            cuts=self._cuts,
+            shuffled=shuffled,
+        )
 
     def _view(self, rows: Rows, sampling: Sampling) -> View:
         return View(rows, (self._cell,), sampling, next(self._numbers), self.neighbouring)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from array_api_compat import array_namespace
+import scipy.sparse as sp
+from array_api_compat import array_namespace, is_numpy_array
 
 from privopt.losses import Loss
 from privopt.oracle.reach import ReachNorm
-from privopt.oracle.rows import Rows
+from privopt.oracle.rows import RawRows, Rows
 
 
 class Query(Protocol):
@@ -26,7 +28,7 @@ class Query(Protocol):
         """Bound on the difference of two records' contributions: replace_one."""
         ...
 
-    def total(self, rows: Rows, at: np.ndarray) -> np.ndarray: ...
+    def total(self, rows: Any, at: np.ndarray) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,14 @@ class ClippedGradient:
 
     def _weigh(self, margins: Any, labels: Any, sizes: Any) -> Any:
         slope = self.loss.slope(margins, labels)
-        return slope * (self.clip_norm / (abs(slope) * sizes).clip(min=self.clip_norm))
+        if not is_numpy_array(slope):
+            return slope * (self.clip_norm / (abs(slope) * sizes).clip(min=self.clip_norm))
+        factor = np.abs(slope)
+        factor *= sizes
+        np.maximum(factor, self.clip_norm, out=factor)
+        np.divide(self.clip_norm, factor, out=factor)
+        factor *= slope
+        return factor
 
     def _weigh_carefully(self, margins: Any, labels: Any, sizes: Any) -> Any:
         xp = array_namespace(margins)
@@ -79,3 +88,120 @@ class CountRecords:
 
     def total(self, rows: Rows, at: np.ndarray) -> np.ndarray:
         return np.array([rows.total(np.zeros(rows.dimension), lambda z, y, size: z * 0.0 + 1.0)])
+
+
+@dataclass(frozen=True, slots=True)
+class CountPositive:
+    """Number of records with a positive label."""
+
+    norm: ReachNorm = "l2"
+
+    def radius(self) -> float:
+        return 1.0
+
+    def diameter(self) -> float:
+        return 1.0
+
+    def total(self, rows: Rows, at: np.ndarray) -> np.ndarray:
+        def positive(z: Any, y: Any, size: Any) -> Any:
+            return array_namespace(y).where(y > 0, y * 0.0 + 1.0, y * 0.0)
+
+        return np.array([rows.total(np.zeros(rows.dimension), positive)])
+
+
+@dataclass(frozen=True, slots=True)
+class NormHistogram:
+    """How many records have their features' l2 norm below each edge and above the one before.
+
+    A longer row counts in the last bin. One record is in one bin.
+    """
+
+    edges: tuple[float, ...]
+    norm: ReachNorm = "l2"
+
+    def radius(self) -> float:
+        return 1.0
+
+    def diameter(self) -> float:
+        return math.sqrt(2) if self.norm == "l2" else 2.0
+
+    def total(self, rows: RawRows, at: np.ndarray) -> np.ndarray:
+        norms = rows.features(feature_norms)
+        last = len(self.edges) - 1
+        bins = np.minimum(np.searchsorted(np.array(self.edges), norms), last)
+        return np.bincount(bins, weights=rows.active(), minlength=last + 1).astype(float)
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Sums of features and of their squares, each in units of its own bound.
+
+    One record contributes (x / first, x * x / second), each part clipped to l2 norm 1: together at
+    most sqrt(2). Two squares point into the same orthant, so replacing a record moves the first
+    part by 2 and the second by sqrt(2).
+    """
+
+    first: float
+    second: float
+    norm: ReachNorm = "l2"
+
+    def radius(self) -> float:
+        return math.sqrt(2)
+
+    def diameter(self) -> float:
+        return math.sqrt(6)
+
+    def total(self, rows: RawRows, at: np.ndarray) -> np.ndarray:
+        return rows.features(self._sums)  # an empty record's features are zeros
+
+    def _sums(self, X: Any) -> np.ndarray:
+        return np.concatenate([_clipped_sum(X, 1, self.first), _clipped_sum(X, 2, self.second)])
+
+
+def feature_norms(X: Any) -> np.ndarray:
+    """l2 norm of each row of a NumPy or SciPy matrix."""
+    return _power_norms(X, 1)
+
+
+def clip_factors(X: Any, bound: float) -> np.ndarray:
+    """What each row must be multiplied by so that its norm is at most the bound."""
+    return bound / np.maximum(feature_norms(X), bound)
+
+
+def tamed(X: Any) -> Any:
+    """X, with rows whose norm overflows scaled down to a large one: their direction survives."""
+    with np.errstate(over="ignore"):
+        wild = ~np.isfinite(feature_norms(X))
+    if not wild.any():
+        return X
+    largest = abs(X).max(axis=1)
+    largest = largest.toarray().ravel() if sp.issparse(largest) else np.asarray(largest)
+    factors = np.where(wild, 2.0**30 / np.where(wild, largest, 1.0), 1.0)
+    return sp.csr_array(X.multiply(factors[:, None])) if sp.issparse(X) else X * factors[:, None]
+
+
+def _power_norms(X: Any, power: int) -> np.ndarray:
+    """l2 norm of each row of X ** power."""
+    if sp.issparse(X):
+        return np.sqrt(np.asarray(X.astype(float).power(2 * power).sum(axis=1)).ravel())
+    norms = np.empty(X.shape[0])
+    for rows in _blocks(X):
+        block = np.asarray(X[rows], dtype=float) ** power
+        norms[rows] = np.sqrt(np.einsum("ij,ij->i", block, block))
+    return norms
+
+
+def _clipped_sum(X: Any, power: int, bound: float) -> np.ndarray:
+    """Sum of the rows of X ** power, each clipped to the bound, over the bound."""
+    weights = 1 / np.maximum(_power_norms(X, power), bound)
+    if sp.issparse(X):
+        return np.asarray(weights @ X.astype(float).power(power)).ravel()
+    total = np.zeros(X.shape[1])
+    for rows in _blocks(X):
+        total += weights[rows] @ np.asarray(X[rows], dtype=float) ** power
+    return total
+
+
+def _blocks(X: Any) -> list[slice]:
+    height = max(64, (1 << 17) // max(1, X.shape[1]))
+    return [slice(i, i + height) for i in range(0, X.shape[0], height)]

@@ -16,7 +16,8 @@ class FunctionFacts:
 
     ``lipschitz`` and ``smoothness`` are enforced (rows are clipped), not assumed.
     ``rank``: rank of one record's Hessian; ``subspace``: dimension of the fixed subspace that holds
-    its gradients; ``one_signed``: its scalar slope never changes sign.
+    its gradients; ``one_signed``: its scalar slope never changes sign. ``in_place``: every other
+    record keeps its place in the order when one record changes (not so under add_remove).
     """
 
     lipschitz: float
@@ -26,6 +27,7 @@ class FunctionFacts:
     convex: bool
     one_signed: bool
     dimension: int
+    in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True)

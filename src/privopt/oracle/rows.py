@@ -81,6 +81,22 @@ class Rows(Protocol):
     def part(self, start: int, stop: int) -> Rows: ...
 
 
+class RawRows(Rows, Protocol):
+    """Rows that also show their features to code of this folder, for what sums cannot say."""
+
+    def features(self, measure: Callable[[Any], np.ndarray]) -> np.ndarray:
+        """``measure`` of the stored features, a NumPy or SciPy matrix with one row per record."""
+        ...
+
+    def active(self) -> np.ndarray:
+        """1 for a record, 0 for an empty one."""
+        ...
+
+    def noted(self, notes: np.ndarray) -> RawRows:
+        """The same rows, handing one line of ``notes`` per record to weights in place of sizes."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class EmptyRows:
     """No records at all: for the dry run that declares what a run will release."""
@@ -120,4 +136,13 @@ class EmptyRows:
         return self
 
     def part(self, start: int, stop: int) -> EmptyRows:
+        return self
+
+    def features(self, measure: Callable[[Any], np.ndarray]) -> np.ndarray:
+        return measure(np.zeros((0, self.dimension - (self.bounds.intercept != 0))))
+
+    def active(self) -> np.ndarray:
+        return np.zeros(0)
+
+    def noted(self, notes: np.ndarray) -> EmptyRows:
         return self

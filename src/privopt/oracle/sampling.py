@@ -14,9 +14,13 @@ from privopt.noise import Source
 
 
 class Sampler(Protocol):
-    """Chooses each record independently with the given probability."""
+    """Draws each record independently, or a set of given size, and puts records in order."""
 
     def choose(self, count: int, rate: float, view: int) -> np.ndarray: ...
+    def draw(self, count: int, size: int, view: int) -> np.ndarray: ...
+    def order(self, count: int) -> np.ndarray:
+        """A uniform order of the records, the same at every call."""
+        ...
 
 
 class GeometricSkips:
@@ -26,13 +30,20 @@ class GeometricSkips:
     rate, and no batch size is ever fixed or redrawn.
     """
 
-    __slots__ = ("_source",)
+    __slots__ = ("_orders", "_source")
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._orders: dict[int, np.ndarray] = {}
+
+    def order(self, count: int) -> np.ndarray:
+        if count not in self._orders:
+            # Kept: with a new order each time a record would change its cell between two models.
+            self._orders[count] = self._source.coins.permutation(count)
+        return self._orders[count]
 
     def choose(self, count: int, rate: float, view: int) -> np.ndarray:
-        if rate >= 1:
+        if rate >= 1 or count == 0:
             return np.arange(count)
         chosen: list[np.ndarray] = []
         last = -1
@@ -45,6 +56,9 @@ class GeometricSkips:
             last = int(places[-1])
         places = np.concatenate(chosen)
         return places[places < count]
+
+    def draw(self, count: int, size: int, view: int) -> np.ndarray:
+        return self._source.coins.choice(count, size, replace=False, shuffle=False)
 
 
 class KeyedCoins:
@@ -63,6 +77,17 @@ class KeyedCoins:
             raise ValueError("keyed coins need one identity per record.")
         coins = np.array([self._coin(identity, view) for identity in self._ids])
         return np.flatnonzero(coins < rate)
+
+    def draw(self, count: int, size: int, view: int) -> np.ndarray:
+        if len(self._ids) != count:
+            raise ValueError("keyed coins need one identity per record.")
+        coins = np.array([self._coin(identity, view) for identity in self._ids])
+        return np.argsort(coins, kind="stable")[:size]
+
+    def order(self, count: int) -> np.ndarray:
+        if len(self._ids) != count:
+            raise ValueError("keyed coins need one identity per record.")
+        return np.argsort([self._coin(identity, -1) for identity in self._ids])
 
     def _coin(self, identity: int, view: int) -> float:
         text = f"{self._key}/{identity}/{view}".encode()

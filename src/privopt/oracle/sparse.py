@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,18 +29,20 @@ class SparseRows:
     def build(cls, X: Any, y: Any, bounds: RowBounds, classification: bool = True) -> SparseRows:
         """Clip rows to the public bound; rows that hold NaN or infinity become empty records."""
         X = sp.csr_array(X)
+        if X.dtype != np.float64:
+            X = X.astype(np.float64)  # sums of single-precision squares would miss the clip
         y = labels_like(y, X.data, np.float64, classification)
         largest = abs(X).max(axis=1).toarray().ravel() if X.shape[0] and X.shape[1] else 0.0
         largest = np.broadcast_to(largest, X.shape[0])
-        missing = ~np.isfinite(np.add.reduceat(np.append(X.data * 0.0, 0.0), X.indptr[:-1]))
-        missing &= np.diff(X.indptr) > 0
-        missing |= ~np.isfinite(y)
+        owner = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+        missing = ~np.isfinite(y)
+        missing[owner[~np.isfinite(X.data)]] = True
         active = None
-        if missing.any() or (largest > 1e100).any():
+        giant = float(np.finfo(X.dtype).max) ** 0.25
+        if missing.any() or (largest > giant).any():
             X, y = X.copy(), np.where(missing, 1.0, y)
-            owner = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
             X.data[missing[owner]] = 0.0
-            huge = (largest > 1e100) & ~missing
+            huge = (largest > giant) & ~missing
             X.data = np.where(huge[owner], X.data / np.where(huge, largest, 1.0)[owner], X.data)
             X.data = np.where(huge[owner], X.data * 2.0**60, X.data)
             active = (~missing).astype(float)
@@ -96,6 +99,15 @@ class SparseRows:
 
     def part(self, start: int, stop: int) -> SparseRows:
         return self._select(slice(start, stop))
+
+    def features(self, measure: Callable[[Any], np.ndarray]) -> np.ndarray:
+        return measure(self._X)
+
+    def active(self) -> np.ndarray:
+        return np.ones(self.count) if self._active is None else self._active
+
+    def noted(self, notes: np.ndarray) -> SparseRows:
+        return SparseRows(self._X, self._y, self._scale, self._active, notes, self.bounds)
 
     def _select(self, where: Any) -> SparseRows:
         def pick(values: Any) -> Any:

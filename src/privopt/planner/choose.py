@@ -54,10 +54,11 @@ def rank(facts: Facts, budget: Budget) -> Ranking:
     }
     least = min((after[plan.name] for plan in plans if not plan.solver.reference), default=0.0)
 
-    def order(plan: Plan) -> tuple[bool, bool, float]:
-        bound, passes = after[plan.name], plan.settings.passes
+    def order(plan: Plan) -> tuple[bool, bool, bool, float]:
+        bound, solver = after[plan.name], plan.solver
         tied = bound <= TIE * least
-        return plan.solver.reference, not tied, passes if tied else bound
+        last = plan.settings.passes if tied else bound
+        return solver.reference, solver.prefer(facts, budget) is None, not tied, last
 
     return Ranking(facts, budget, tuple(sorted(plans, key=order)), refused)
 

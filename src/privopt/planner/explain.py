@@ -28,7 +28,8 @@ def rows(ranking: Ranking) -> list[tuple[str, str, str, str, str]]:
 
 def notes(ranking: Ranking) -> list[str]:
     """Sentences about refusals, and about what a positive delta would buy."""
-    sentences = list(ranking.refused.values())
+    preferred = [plan.solver.prefer(ranking.facts, ranking.budget) for plan in ranking.plans]
+    sentences = [sentence for sentence in preferred if sentence] + list(ranking.refused.values())
     order = [plan.name for plan in ranking.plans]
     bounds = {plan.name: plan.settings.bound for plan in ranking.plans}
     for plan in ranking.plans:

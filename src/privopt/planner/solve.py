@@ -91,5 +91,5 @@ def solve(
         source=source,
         classification=problem.loss.classification,
     )
-    thetas, certificate = execute(chosen, [oracle], source, tick=tick)
-    return Result(thetas[0], certificate, chosen)
+    answer, certificate = execute(chosen, [oracle], source, tick=tick)
+    return Result(answer.thetas[0], certificate, chosen)

@@ -19,6 +19,7 @@ from privopt.privacy.events import ROOT, Cell, Event, LanePath, Sampling
 from privopt.privacy.kinds import (
     BoundedRange,
     Concentrated,
+    FixedSizeGaussian,
     Gaussian,
     Kind,
     Pure,
@@ -39,6 +40,8 @@ class Step:
         if self.sampling.full:
             return self.kinds
         rate = self.sampling.rate
+        if self.sampling.fixed_size:
+            return self._resolve_fixed_size(neighbouring)
         if all(isinstance(kind, Gaussian) for kind in self.kinds):
             # One batch: a record is in all of its questions or in none.
             reach = math.sqrt(sum(k.single**2 for k in self.kinds if isinstance(k, Gaussian)))
@@ -52,13 +55,31 @@ class Step:
             "release it on all records, or use Gaussian noise."
         )
 
+    def _resolve_fixed_size(self, neighbouring: Neighbouring) -> tuple[Kind, ...]:
+        rate = self.sampling.rate
+        if neighbouring == "replace_one":
+            if all(isinstance(kind, Gaussian) for kind in self.kinds):
+                # Whoever is outside the batch stands for the replaced record: the diameter counts.
+                moved = math.sqrt(sum(k.mu**2 for k in self.kinds if isinstance(k, Gaussian)))
+                return (FixedSizeGaussian(rate, moved),)
+            epsilon = sum(kind.pure(neighbouring) for kind in self.kinds)
+            if epsilon < math.inf:
+                return (Pure(math.log1p(rate * math.expm1(epsilon))),)
+        names = " + ".join(sorted({kind.name for kind in self.kinds}))
+        raise Refused(
+            f"no accounting is known for {names} on a batch of fixed size under {neighbouring}: "
+            'use Poisson batches, or Gaussian noise and neighbouring="replace_one".'
+        )
+
     def to_dict(self) -> dict[str, Any]:
-        return {"rate": self.sampling.rate, "kinds": [kind.to_dict() for kind in self.kinds]}
+        design = {"fixed_size": True} if self.sampling.fixed_size else {}
+        kinds = [kind.to_dict() for kind in self.kinds]
+        return {"rate": self.sampling.rate, **design, "kinds": kinds}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Step:
         kinds = tuple(kind_from_dict(kind) for kind in data["kinds"])
-        return cls(Sampling(data["rate"]), kinds)
+        return cls(Sampling(data["rate"], bool(data.get("fixed_size", False))), kinds)
 
 
 Charge = Counter[Step]
@@ -158,23 +179,26 @@ def _lane_charges(
     """Charge of each cell that entered a running sum, by one backward pass.
 
     A release at step t is stated for a sum of radius one; the cell of step s moves it by
-    r_s exp(d_t - d_s), so its squared loss is (r_s e^{-d_s})^2 times the sum over later releases of
-    (value e^{d_t})^2.
+    r_s exp(d_t - d_s), so its squared loss is r_s^2 times the sum over later releases of
+    (value e^{d_t - d_s})^2, which obeys a backward recursion.
     """
+    entered = set(path.cells)
+    parents = {cell[:depth] for cell in entered for depth in range(len(cell))}
+    if len(entered) < len(path.cells) or entered & parents:
+        raise Refused("a cell that enters a running sum twice is not accounted.")
     decay = np.asarray(path.log_decay)
     squares = {"mu": np.zeros(len(decay)), "rho": np.zeros(len(decay))}
     for step, kinds in releases:
         for kind in kinds:
-            growth = math.exp(2 * decay[step])
             if isinstance(kind, Gaussian):
-                squares["mu"][step] += kind.mu**2 * growth
+                squares["mu"][step] += kind.mu**2
             elif isinstance(kind, BoundedRange):
-                squares["rho"][step] += kind.eta**2 / 8 * growth
+                squares["rho"][step] += kind.eta**2 / 8
             else:
                 raise Refused(f"a running sum cannot be released with a {kind.name} mechanism.")
-    later = {name: np.cumsum(values[::-1])[::-1] for name, values in squares.items()}
+    later = {name: _later(values, decay) for name, values in squares.items()}
     for step, (cell, radius) in enumerate(zip(path.cells, path.radii, strict=True)):
-        weight = (radius * math.exp(-decay[step])) ** 2
+        weight = radius**2
         found: list[Kind] = []
         if later["mu"][step] > 0:
             mu = math.sqrt(weight * later["mu"][step])
@@ -183,3 +207,12 @@ def _lane_charges(
             found.append(Concentrated(weight * float(later["rho"][step])))
         if found:
             yield cell, tuple(found)
+
+
+def _later(values: np.ndarray, log_decay: np.ndarray) -> np.ndarray:
+    """Sum over t >= s of values[t] e^{2 (d_t - d_s)}, for every s."""
+    total = values.copy()
+    shrink = np.exp(2 * np.diff(log_decay))
+    for step in range(len(values) - 2, -1, -1):
+        total[step] += shrink[step] * total[step + 1]
+    return total

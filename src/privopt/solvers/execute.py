@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from privopt.mechanisms import HOOK, Gate
 from privopt.noise import SilentSource, Source
 from privopt.oracle import Oracle
 from privopt.oracle.rows import RowBounds
 from privopt.privacy import Certificate, Log, Refused, spend
 from privopt.privacy.accountant import Accountant
-from privopt.solvers.solver import Plan, Tick, no_tick
+from privopt.solvers.solver import Answer, Plan, Tick, no_tick
 
 
 def row_bounds(plan: Plan) -> RowBounds:
     """Public row bounds the plan's oracle must enforce."""
-    return RowBounds(plan.facts.problem.data_norm, plan.facts.problem.intercept)
+    return plan.solver.row_bounds(plan.facts.problem)
 
 
 def declare(plan: Plan) -> Log:
@@ -30,8 +28,7 @@ def declare(plan: Plan) -> Log:
         bounds=row_bounds(plan),
         source=silent,
     )
-    for _ in range(plan.facts.repeats):
-        plan.solver.run(oracle, gate, plan.facts.problem, plan.settings)
+    plan.solver.run_all([oracle] * plan.facts.repeats, gate, plan.facts.problem, plan.settings)
     return gate.log
 
 
@@ -42,7 +39,7 @@ def execute(
     *,
     assumptions: tuple[str, ...] = (),
     tick: Tick = no_tick,
-) -> tuple[list[np.ndarray], Certificate]:
+) -> tuple[Answer, Certificate]:
     """Run the plan once on each oracle (one per model) and certify all runs together.
 
     Nothing is opened unless the dry run's events fit the budget, and no release may differ from
@@ -62,13 +59,7 @@ def execute(
             "Please report this as a privacy bug."
         )
     gate = Gate(source, declared=declared, hook=HOOK.get())
-    thetas: list[np.ndarray] = []
-    for index, oracle in enumerate(oracles):
-
-        def shifted(done: int, total: int, index: int = index) -> None:
-            tick(index * total + done, len(oracles) * total)
-
-        thetas.append(plan.solver.run(oracle, gate, facts.problem, plan.settings, shifted))
+    answer = plan.solver.run_all(oracles, gate, facts.problem, plan.settings, tick)
     certificate = Certificate.from_log(
         gate.log,
         budget,
@@ -78,4 +69,4 @@ def execute(
         assumptions=(*plan.solver.assumptions(facts, plan.settings), *assumptions),
         settings={"n": facts.n, "p": facts.p, **plan.settings.public()},
     )
-    return thetas, certificate
+    return answer, certificate

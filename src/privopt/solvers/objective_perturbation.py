@@ -2,9 +2,8 @@
 
 Problem: min over theta of sum of f(<x_i, theta>, y_i), f convex and smooth, rows bounded.
 
-Algorithm: draw b once, release argmin of the sum + lambda/2 ||theta||^2 + <b, theta>, then project
-onto the domain (post-processing; the loss's constants hold on all of R^p, so the unconstrained
-solve is covered).
+Algorithm: draw b once, release the argmin over the domain of the sum + lambda/2 ||theta - c||^2 +
+<b, theta>, with c the domain's centre.
 
 Bound: E[excess of the sum] <= E||b||^2 / (2 lambda) + lambda R^2 / 2; at the best lambda it is
 R sqrt(E||b||^2): p L R / epsilon (pure) or sqrt(p) L R / mu (Gaussian), times 2 for replace_one.
@@ -17,6 +16,8 @@ accounting for generalised linear models is derived in ``docs/accounting.md``.
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -25,7 +26,7 @@ from scipy.optimize import minimize_scalar
 
 from privopt.facts import Facts
 from privopt.mechanisms import Gate, ObjectivePerturbation
-from privopt.mechanisms.objective_perturbation import Noise
+from privopt.mechanisms.objective_perturbation import Method, Noise
 from privopt.oracle import Oracle
 from privopt.privacy import Accountant, Budget, Refused, charge_of
 from privopt.privacy.kinds import Gaussian, ObjectiveGaussian
@@ -33,9 +34,6 @@ from privopt.privacy.profiles import gaussian_mu
 from privopt.privacy.spend import Charge
 from privopt.problem import Problem
 from privopt.solvers.solver import Settings, Solver, Tick, no_tick
-
-OUTPUT_SHARE = 0.01
-"""Share of epsilon (pure) or of mu^2 (Gaussian) that pays for the solver's tolerance."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +45,7 @@ class ObjectiveSettings(Settings):
     regularisation: float
     tolerance: float
     output_multiplier: float
+    ridge: float
 
 
 class ObjectivePerturbationSolver(Solver):
@@ -61,15 +60,21 @@ class ObjectivePerturbationSolver(Solver):
 
     name: ClassVar[str] = "objective_perturbation"
     summary: ClassVar[str] = "one release: perturbed objective, minimised to a certificate"
+    method: ClassVar[Method] = "newton"
+    output_share: ClassVar[float] = 0.01
+    """Share of epsilon (pure) or of mu^2 (Gaussian) that pays for the solver's tolerance."""
+    output_noise: ClassVar[float] = 0.02
+    """Noise that pays for the tolerance, relative to the least noise in theta."""
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         if not facts.convex:
             return f"{self.name} needs a convex loss; {facts.loss_name} is not convex."
         if not facts.smooth:
-            other = "SmoothedHinge(width)" if facts.loss_name == "Hinge" else "Huber(width)"
+            smooth = {"Hinge": "SmoothedHinge(width)", "Absolute": "Huber(width)"}
+            other = smooth.get(facts.loss_name)
             return (
                 f"{self.name} needs a smooth loss; {facts.loss_name} is not smooth: "
-                f'use {other} or solver="noisy_gd".'
+                f'use {f"{other} or " if other else ""}solver="noisy_gd".'
             )
         if not math.isfinite(facts.lipschitz()):
             return (
@@ -85,31 +90,33 @@ class ObjectivePerturbationSolver(Solver):
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         if noise is None:
             noise = choose_noise(facts, budget)
+        if noise not in ("pure", "gaussian"):
+            raise ValueError(f'noise must be "pure" or "gaussian", got {noise!r}.')
         if noise == "gaussian" and budget.pure:
             raise ValueError('noise="gaussian" needs delta > 0; use noise="pure".')
-        ridge, radius = facts.strong_convexity, facts.radius()
+        ridge, radius, share = facts.strong_convexity, facts.radius(), self.output_share
 
         def risk(lam: float) -> float:
-            spread = _expected_square(facts, budget, noise, lam)
+            spread = _expected_square(facts, budget, noise, lam, share)
             return spread / (2 * lam) + max(lam - ridge, 0.0) * radius**2 / 2
 
         if regularisation is None:
-            start = math.log(max(ridge, _least_regularisation(facts, budget) * 1.0001))
-            found = minimize_scalar(
-                lambda x: risk(math.exp(x)), bounds=(start, start + 35), method="bounded"
-            )
-            lam = math.exp(float(found.x)) if risk(math.exp(start)) > found.fun else math.exp(start)
+            lam = _best_regularisation(facts, budget, noise, share, risk)
         else:
-            lam = float(regularisation)
-        multiplier, output = _calibrate(facts, budget, noise, lam)
+            if not 0 < regularisation < math.inf:
+                raise ValueError(f"regularisation must be positive, got {regularisation!r}.")
+            lam = max(float(regularisation), ridge)
+        multiplier, output = _calibrate(facts, budget, noise, lam, share)
+        tolerance = _tolerance(facts, noise, lam, multiplier, output, self.output_noise)
         return ObjectiveSettings(
             bound=risk(lam) / facts.n,
             passes=20.0,
             noise=noise,
             noise_multiplier=multiplier,
             regularisation=lam,
-            tolerance=_tolerance(facts, noise, lam, multiplier, output),
+            tolerance=tolerance,
             output_multiplier=output,
+            ridge=ridge,
         )
 
     def run(
@@ -126,16 +133,28 @@ class ObjectivePerturbationSolver(Solver):
             settings.regularisation,
             settings.tolerance,
             settings.output_multiplier,
+            centre=tuple(_centre(problem, settings, oracle.dimension).tolist()),
+            method=self.method,
+            domain=problem.domain,
         )
         theta = gate.release(mechanism, oracle.everything().function(problem.loss))
         tick(1, 1)
         return problem.domain.project(theta)
 
 
+def _centre(problem: Problem, settings: ObjectiveSettings, p: int) -> np.ndarray:
+    """Where the whole regulariser pulls: the caller's ridge to 0, the rest to the domain's centre,
+    from which the radius is measured."""
+    own = min(settings.ridge / settings.regularisation, 1.0)
+    return (1 - own) * problem.domain.centre(p)
+
+
 def choose_noise(facts: Facts, budget: Budget) -> Noise:
     """Pure noise while p + 1 < (epsilon/mu)^2, the point where its expected square is smaller."""
     if budget.pure:
         return "pure"
+    if facts.prior:
+        return "gaussian" if facts.prior_epsilon == math.inf else "pure"
     epsilon = budget.epsilon / facts.repeats
     mu = gaussian_mu(budget.epsilon, budget.delta) / math.sqrt(facts.repeats)
     return "pure" if facts.p + 1 < (epsilon / mu) ** 2 else "gaussian"
@@ -145,59 +164,86 @@ def _log_determinant(facts: Facts, lam: float) -> float:
     return math.log1p(facts.smoothness() / lam)
 
 
-def _least_regularisation(facts: Facts, budget: Budget) -> float:
+def _least_regularisation(facts: Facts, budget: Budget, share: float) -> float:
     """Below this lambda the determinant alone costs the budget."""
-    epsilon = budget.epsilon * (1 - OUTPUT_SHARE) / facts.repeats
-    return facts.smoothness() / math.expm1(epsilon)
+    prior = 0.0 if facts.prior_epsilon == math.inf else facts.prior_epsilon
+    epsilon = (budget.epsilon - prior) * (1 - share) / facts.repeats
+    return facts.smoothness() / math.expm1(min(epsilon, 600.0))
 
 
-def _expected_square(facts: Facts, budget: Budget, noise: Noise, lam: float) -> float:
+def _best_regularisation(
+    facts: Facts, budget: Budget, noise: Noise, share: float, risk: Callable[[float], float]
+) -> float:
+    """The minimiser of the bound: near sqrt(E||b||^2) / R when the determinant costs nothing."""
+    least = max(facts.strong_convexity, _least_regularisation(facts, budget, share) * 1.0001)
+    free = math.sqrt(_expected_square(facts, budget, noise, math.inf, share)) / facts.radius()
+    low = math.log(max(least, free * 1e-6))
+    found = minimize_scalar(
+        lambda x: risk(math.exp(x)), bounds=(low, max(low, math.log(free)) + 14), method="bounded"
+    )
+    return min((math.exp(low), math.exp(float(found.x))), key=risk)
+
+
+def _expected_square(facts: Facts, budget: Budget, noise: Noise, lam: float, share: float) -> float:
     """E||b||^2 as a function of lambda, close enough to the calibrated one to choose lambda by."""
     reach = facts.relation_factor * facts.lipschitz()
-    spare = budget.epsilon * (1 - OUTPUT_SHARE) - facts.repeats * _log_determinant(facts, lam)
+    prior = facts.prior_epsilon if noise == "pure" else 0.0
+    spare = (budget.epsilon - prior) * (1 - share) - facts.repeats * _log_determinant(facts, lam)
     if spare <= 0:
         return math.inf
     if noise == "pure":
         scale = facts.repeats * reach / spare
         return facts.p * (facts.p + 1) * scale**2
-    mu = gaussian_mu(spare, budget.delta) / math.sqrt(facts.repeats)
+    square = (gaussian_mu(spare, budget.delta) ** 2 - facts.prior_mu**2) / facts.repeats
+    mu = math.sqrt(max(square, 0.0))
     return facts.p * (reach / mu) ** 2 if mu > 0 else math.inf
 
 
-def _calibrate(facts: Facts, budget: Budget, noise: Noise, lam: float) -> tuple[float, float]:
+def _calibrate(
+    facts: Facts, budget: Budget, noise: Noise, lam: float, share: float
+) -> tuple[float, float]:
     """Noise multiplier and output multiplier that meet the budget, never over it."""
     c = _log_determinant(facts, lam)
     if noise == "pure":
-        output = budget.epsilon * OUTPUT_SHARE / facts.repeats
-        spare = budget.epsilon * (1 - OUTPUT_SHARE) / facts.repeats - c
+        epsilon = budget.epsilon - facts.prior_epsilon
+        output = epsilon * share / facts.repeats
+        spare = epsilon * (1 - share) / facts.repeats - c
         if spare <= 0:
             raise Refused(f"regularisation {lam:g} is too small for epsilon={budget.epsilon:g}.")
         # One part in 1e12 keeps the sum of rounded epsilons within the budget.
         return (1 + 1e-12) / spare, (1 + 1e-12) / output
     mu = gaussian_mu(budget.epsilon, budget.delta) / math.sqrt(facts.repeats)
-    output = mu * math.sqrt(OUTPUT_SHARE)
+    output = mu * math.sqrt(share)
+    before: Charge = sum((charge_of(kind) for kind in facts.prior), Counter())
 
     def charge(multiplier: float) -> Charge:
         kind = ObjectiveGaussian(1 / multiplier, c, facts.one_signed)
-        return charge_of(kind, Gaussian(output, output), count=facts.repeats)
+        return charge_of(kind, Gaussian(output, output), count=facts.repeats) + before
 
     accountant = Accountant(facts.neighbouring)
     multiplier = accountant.calibrate(charge, budget.epsilon, budget.delta, start=1 / mu)
     return multiplier, 1 / output
 
 
-def _tolerance(facts: Facts, noise: Noise, lam: float, multiplier: float, output: float) -> float:
-    """Gradient norm, in units of L, at which the output noise is 2 % of the least noise in theta.
+def _tolerance(
+    facts: Facts, noise: Noise, lam: float, multiplier: float, output: float, ratio: float
+) -> float:
+    """Gradient norm, in units of L, at which the output noise is this ratio of the least noise in
+    theta.
 
     The noise b moves theta by at least ||b|| / (n smoothness + lambda). The tolerance never goes
     below twice the rounding error of a sum of n gradients.
     """
     factor = facts.relation_factor if noise == "pure" else 1
     stiffness = facts.n * facts.smoothness() + lam
-    wanted = 0.02 * multiplier * factor * lam / (2 * output * stiffness)
+    wanted = ratio * multiplier * factor * lam / (2 * output * stiffness)
+    return max(wanted, least_tolerance(facts, multiplier))
+
+
+def least_tolerance(facts: Facts, multiplier: float) -> float:
+    """Four times the rounding error of a sum of n gradients and the noise, in units of L."""
     unit = float(np.finfo(float).eps)
-    rounding = unit * (facts.n * (4 + math.log2(facts.n + 1)) + 64 * multiplier * facts.p)
-    return max(wanted, 4 * rounding)
+    return 4 * unit * (facts.n * (4 + math.log2(facts.n + 1)) + 64 * multiplier * facts.p)
 
 
 SOLVER = ObjectivePerturbationSolver()

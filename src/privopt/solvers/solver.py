@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from privopt.facts import Facts
 from privopt.mechanisms import Gate
-from privopt.oracle import Oracle
-from privopt.privacy import Budget
+from privopt.oracle import Oracle, RowBounds, RowMap
+from privopt.privacy import Budget, Certificate
 from privopt.problem import Problem
 
 Tick = Callable[[int, int], None]
@@ -37,6 +37,23 @@ class Settings:
     def public(self) -> dict[str, Any]:
         """Everything, as plain JSON values for the certificate."""
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Parameters of every model, and the public map of rows they were fitted on, if any."""
+
+    thetas: list[np.ndarray]
+    row_map: RowMap | None = None
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter(self.thetas)
+
+    def __len__(self) -> int:
+        return len(self.thetas)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return self.thetas[index]
 
 
 class Solver(ABC):
@@ -74,6 +91,32 @@ class Solver(ABC):
     ) -> np.ndarray:
         """The algorithm itself."""
 
+    def run_all(
+        self,
+        oracles: Sequence[Oracle],
+        gate: Gate,
+        problem: Problem,
+        settings: Any,
+        tick: Tick = no_tick,
+    ) -> Answer:
+        """One model after the other on oracles that share their rows; override to share work."""
+        thetas = []
+        for index, oracle in enumerate(oracles):
+
+            def shifted(done: int, total: int, index: int = index) -> None:
+                tick(index * total + done, len(oracles) * total)
+
+            thetas.append(self.run(oracle, gate, problem, settings, shifted))
+        return Answer(thetas)
+
+    def row_bounds(self, problem: Problem) -> RowBounds:
+        """Public row bounds that the solver's oracle must enforce."""
+        return RowBounds(problem.data_norm, problem.intercept)
+
+    def prefer(self, facts: Facts, budget: Budget) -> str | None:
+        """A sentence why the planner should put the solver first whatever the bounds say."""
+        return None
+
     def assumptions(self, facts: Facts, settings: Any) -> tuple[str, ...]:
         """Properties that privacy, not only utility, rests on and that nothing enforces."""
         return ()
@@ -98,5 +141,5 @@ class Result:
     """What a run returns: the parameters, the certificate, and the plan it followed."""
 
     theta: np.ndarray
-    certificate: Any
+    certificate: Certificate
     plan: Plan

@@ -1,0 +1,160 @@
+"""Output perturbation: run an algorithm whose result one record cannot move far, and add noise.
+
+References
+----------
+Chaudhuri, Monteleoni and Sarwate (2011), JMLR 12; Wu et al. (2017), SIGMOD.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+
+from privopt.geometry import Domain, WholeSpace
+from privopt.mechanisms.descend import descend
+from privopt.mechanisms.minimise import minimise
+from privopt.noise import Source, gaussian, norm_gamma
+from privopt.oracle.objective import Objective
+from privopt.oracle.reach import FunctionFacts, Reach, ReachNorm
+from privopt.privacy.budget import Refused
+from privopt.privacy.kinds import Gaussian, Kind, Pure
+
+
+class Stable(Protocol):
+    """A public algorithm on a sealed function, deterministic, whose result moves little."""
+
+    def sensitivity(self, reach: Reach) -> float:
+        """l2 bound on how far one record moves ``value``; refuses, in a sentence, what has none."""
+        ...
+
+    def value(self, objective: Objective) -> np.ndarray: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPerturbation:
+    """Release the result of a stable algorithm with noise in units of its sensitivity S.
+
+    Parameters
+    ----------
+    noise : {"pure", "gaussian"}
+        Density proportional to exp(-||b|| / (multiplier S)), or N(0, (multiplier S)^2 I).
+    multiplier : float
+    algorithm : Stable
+
+    Formal guarantee
+    ----------------
+    (1/multiplier)-DP for pure noise in any dimension, exactly (1/multiplier)-GDP for Gaussian
+    noise, if the algorithm's sensitivity holds for every pair of neighbours.
+    """
+
+    noise: Literal["pure", "gaussian"]
+    multiplier: float
+    algorithm: Stable
+    accepts: ReachNorm = "function"
+
+    def __post_init__(self) -> None:
+        if self.noise not in ("pure", "gaussian"):
+            raise ValueError(f'noise must be "pure" or "gaussian", got {self.noise!r}.')
+        if not 0 < self.multiplier < math.inf:
+            raise ValueError(f"multiplier must be positive and finite, got {self.multiplier!r}.")
+
+    def kinds(self, reach: Reach) -> tuple[Kind, ...]:
+        self.sensitivity(reach)  # refuses here, before anything is logged
+        loss = 1 / self.multiplier
+        return (Pure(loss),) if self.noise == "pure" else (Gaussian(loss, loss),)
+
+    def sensitivity(self, reach: Reach) -> float:
+        if not reach.sampling.full:
+            raise Refused("output perturbation takes all records of a view, not a sampled batch.")
+        return self.algorithm.sensitivity(reach)
+
+    def run(self, payload: Objective, reach: Reach, source: Source) -> np.ndarray:
+        value = self.algorithm.value(payload)
+        scale = self.multiplier * self.sensitivity(reach)
+        if self.noise == "pure":
+            return value + norm_gamma(source, scale, value.size)
+        return value + gaussian(source, scale, value.size)
+
+
+def convex_facts(reach: Reach, what: str) -> FunctionFacts:
+    """Facts of a loss that is convex, smooth and Lipschitz; a sentence for any other."""
+    facts = reach.facts
+    if facts is None or not facts.convex:
+        raise Refused(f"{what} needs a convex loss.")
+    if not math.isfinite(facts.smoothness):
+        raise Refused(f"{what} needs a smooth loss.")
+    if not math.isfinite(facts.lipschitz):
+        raise Refused(f"{what} needs a Lipschitz loss: clip its residual.")
+    return facts
+
+
+@dataclass(frozen=True, slots=True)
+class Minimiser:
+    """argmin over a domain of the sum of losses + regularisation/2 ||theta - centre||^2.
+
+    Parameters
+    ----------
+    regularisation : float
+        Strong convexity Lambda on the sum scale. It must not depend on data.
+    tolerance : float
+        The computed minimiser is within tolerance L / regularisation of the exact one, rounding
+        included, with L the Lipschitz constant of one record.
+    domain : Domain, default=WholeSpace()
+    centre : tuple of float, optional
+
+    Formal guarantee
+    ----------------
+    Sensitivity (radius + 2 tolerance L) / Lambda with radius = L, or 2 L under replace_one.
+    At the minimisers theta of J and theta' of J' = J - h, optimality and strong convexity of J'
+    give Lambda ||theta - theta'||^2 <= <grad h(theta), theta' - theta>, so they differ by at most
+    ||grad h|| / Lambda; each computed one is within tolerance L / Lambda of its own. Needs a convex
+    loss, Lipschitz by enforced row norms. Smoothness serves the certificate only.
+    """
+
+    regularisation: float
+    tolerance: float
+    domain: Domain = field(default_factory=WholeSpace)
+    centre: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("regularisation", "tolerance"):
+            value = getattr(self, name)
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name} must be positive and finite, got {value!r}.")
+
+    def sensitivity(self, reach: Reach) -> float:
+        facts = convex_facts(reach, "output perturbation of a minimiser")
+        return (reach.radius + 2 * self.tolerance * facts.lipschitz) / self.regularisation
+
+    def value(self, objective: Objective) -> np.ndarray:
+        size, loss = objective.rows.bounds.size, objective.loss
+        # Half of the tolerance is left to the rounding error of the computed gradient.
+        gradient_norm = self.tolerance * loss.lipschitz_in("l2", size) / 2
+        p = objective.dimension
+        centre = np.zeros(p) if self.centre is None else np.array(self.centre)
+        smoothness = objective.count * loss.smoothness_in("l2", size)
+        with suppress(Refused):
+            return minimise(
+                objective,
+                regularisation=self.regularisation,
+                centre=centre,
+                linear=np.zeros(p),
+                gradient_norm=gradient_norm,
+                domain=self.domain,
+                smoothness=smoothness,
+            )
+        # Newton steps may stall; gradients reach the same certificate in a known number of steps.
+        return descend(
+            objective,
+            domain=self.domain,
+            smoothness=smoothness,
+            regularisation=self.regularisation,
+            centre=centre,
+            linear=np.zeros(p),
+            start=centre,
+            distance=gradient_norm / self.regularisation,
+        )

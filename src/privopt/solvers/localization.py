@@ -1,0 +1,240 @@
+"""Localization: output perturbation finds a small ball that holds the minimiser, then search there.
+
+Problem: min over a domain C of sum of f(<x_i, theta>, y_i) + lambda/2 ||theta||^2, f convex, smooth
+and Lipschitz, rows bounded.
+
+Algorithm: with Lambda = max(lambda, what the bound below wants), J the sum with strong convexity
+Lambda and S = (a L + 2 tolerance L)/Lambda, half of the budget (of epsilon if pure, of mu^2 if
+Gaussian) releases theta_0 = project(argmin J + b). The minimiser lies within rho of theta_0 with
+probability 1 - n^-2, where, with t = 2 log n and S_1 the noise scale,
+
+* pure: rho = S_1 (p + sqrt(2 p t) + t), the tail of a Gamma variable;
+* Gaussian: rho = S_1 (sqrt(p) + sqrt(2 t)), the tail of a chi variable;
+
+plus the tolerance. The other half of the budget minimises J over C_0 = C intersected with the ball
+B(theta_0, rho): by noisy gradient descent from theta_0 if Gaussian, by objective perturbation with
+its regulariser centred at theta_0 if pure (the original samples from an exponential density).
+
+Bound on the expected excess of the sum: the second stage's own with radius rho in place of R, plus
+n^-2 times the largest possible excess, plus (Lambda - lambda) R^2/2. For strongly convex problems
+that is O(p L^2/(Lambda mu^2)) up to logarithms. On smooth losses it measures worse than objective
+perturbation, and the planner does not choose it.
+
+References: Bassily, Smith and Thakurta (2014), FOCS, algorithms 3 and 4, with radii and constants
+corrected.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from privopt.facts import Facts
+from privopt.geometry import Domain, L2Ball
+from privopt.geometry.domain import Vector
+from privopt.geometry.norms import Norm, ratio
+from privopt.mechanisms import Gate, Minimiser, ObjectivePerturbation, OutputPerturbation
+from privopt.mechanisms.objective_perturbation import Noise
+from privopt.oracle import Oracle
+from privopt.privacy import Budget
+from privopt.privacy.profiles import gaussian_epsilon, gaussian_mu
+from privopt.problem import Problem
+from privopt.solvers.noisy_gd import NoisyGD, NoisyGDSettings
+from privopt.solvers.objective_perturbation import ObjectivePerturbationSolver, ObjectiveSettings
+from privopt.solvers.output_perturbation import (
+    TOLERANCE,
+    noise_multiplier,
+    refuse_unless_smooth_and_convex,
+    sensitivity,
+    strong_convexity,
+)
+from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+
+SHARE = 0.5
+"""Share of the budget for the first stage: the bound is inversely proportional to both parts."""
+
+
+@dataclass(frozen=True)
+class LocalizationSettings(Settings):
+    """First stage: noise in units of the sensitivity, strong convexity of the sum, tolerance.
+    ``radius`` of the ball around its release, ``failure`` the probability that the minimiser is
+    outside of it, and the settings of the second stage."""
+
+    noise: Noise
+    noise_multiplier: float
+    regularisation: float
+    tolerance: float
+    radius: float
+    failure: float
+    second: NoisyGDSettings | ObjectiveSettings
+
+    def public(self) -> dict[str, Any]:
+        own = asdict(self)
+        return own | {f"second_{name}": value for name, value in own.pop("second").items()}
+
+
+class Localization(Solver):
+    """Output perturbation, then a search close to its result.
+
+    Formal guarantee
+    ----------------
+    Every relation. The releases of both stages compose. Privacy uses what output perturbation uses
+    (convexity and Lipschitz constant, a certified minimiser), and in the second stage the clip
+    alone (Gaussian) or what objective perturbation uses (pure: smoothness too). Whether the ball
+    holds the minimiser matters for utility, not for privacy.
+    """
+
+    name: ClassVar[str] = "localization"
+    summary: ClassVar[str] = "output perturbation, then a private search in a small ball around it"
+    reference: ClassVar[bool] = True
+
+    def refuse(self, facts: Facts, budget: Budget) -> str | None:
+        return refuse_unless_smooth_and_convex(self.name, facts)
+
+    def settings(self, facts: Facts, budget: Budget, **choices: Any) -> LocalizationSettings:
+        noise: Noise = choices.pop("noise", "pure" if budget.pure else "gaussian")
+        regularisation: float | None = choices.pop("regularisation", None)
+        # Steps of the Gaussian second stage; the pure one has no steps to count.
+        n_iter: dict[str, int] = {k: choices.pop(k) for k in ("n_iter",) if k in choices}
+        if choices:
+            raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
+        if noise == "gaussian" and budget.pure:
+            raise ValueError('noise="gaussian" needs delta > 0; use noise="pure".')
+        reach = facts.radius() + float(np.linalg.norm(facts.problem.domain.centre(facts.p)))
+        ridge, multiplier = facts.strong_convexity, noise_multiplier(facts, budget, noise, SHARE)
+
+        def radius(lam: float) -> float:
+            scale = multiplier * sensitivity(facts, lam, TOLERANCE)
+            return scale * _tail(noise, facts.p, facts.n) + TOLERANCE * facts.lipschitz() / lam
+
+        def risk(lam: float) -> float:
+            """Close to the bound, and cheap: what either second stage achieves in the ball."""
+            one = facts.relation_factor * facts.lipschitz() * multiplier * radius(lam)
+            second = facts.p * one if noise == "pure" else math.sqrt(2 * facts.p) * one
+            return second + (lam - ridge) * reach**2 / 2
+
+        lam = strong_convexity(self.name, facts, regularisation, risk)
+        size = min(radius(lam), facts.diameter())
+        near = replace(facts.problem, domain=L2Ball(size), l2=lam / facts.n)
+        second = _second_stage(replace(facts, problem=near), budget, noise, n_iter)
+        failure = 1 / facts.n**2
+        worst = 2 * (facts.n * facts.lipschitz() + lam * reach) * facts.radius()
+        added = failure * worst + (lam - ridge) * reach**2 / 2
+        return LocalizationSettings(
+            bound=second.bound + added / facts.n,
+            passes=20 + second.passes,
+            noise=noise,
+            noise_multiplier=multiplier,
+            regularisation=lam,
+            tolerance=TOLERANCE,
+            radius=size,
+            failure=failure,
+            second=second,
+        )
+
+    def run(
+        self,
+        oracle: Oracle,
+        gate: Gate,
+        problem: Problem,
+        settings: LocalizationSettings,
+        tick: Tick = no_tick,
+    ) -> np.ndarray:
+        minimiser = Minimiser(settings.regularisation, settings.tolerance, problem.domain)
+        mechanism = OutputPerturbation(settings.noise, settings.noise_multiplier, minimiser)
+        released = gate.release(mechanism, oracle.everything().function(problem.loss))
+        near = Near(problem.domain, problem.domain.project(released), settings.radius)
+        if isinstance(settings.second, NoisyGDSettings):
+            inside = replace(problem, domain=near)
+            return NoisyGD().run(oracle, gate, inside, settings.second, tick)
+        theta = gate.release(
+            _around(settings.second, settings.regularisation, near.point),
+            oracle.everything().function(problem.loss),
+        )
+        tick(1, 1)
+        return near.project(theta)
+
+
+def _tail(noise: Noise, p: int, n: int) -> float:
+    """Length that noise of scale one exceeds with probability at most n^-2."""
+    t = 2 * math.log(n)
+    if noise == "pure":
+        return p + math.sqrt(2 * p * t) + t
+    return math.sqrt(p) + math.sqrt(2 * t)
+
+
+def _second_stage(
+    facts: Facts, budget: Budget, noise: Noise, choices: dict[str, int]
+) -> NoisyGDSettings | ObjectiveSettings:
+    """Settings of the search in the ball, for the rest of the budget."""
+    rest = 1 - SHARE
+    if noise == "pure":
+        half = replace(budget, epsilon=rest * budget.epsilon, delta=0.0)
+        return ObjectivePerturbationSolver().settings(facts, half)
+    # One part in 1e9 covers the rounding of mu to epsilon and back.
+    mu = gaussian_mu(budget.epsilon, budget.delta) * math.sqrt(rest) * (1 - 1e-9)
+    half = replace(budget, epsilon=gaussian_epsilon(mu, budget.delta))
+    return NoisyGD().settings(facts, half, **choices)
+
+
+def _around(second: ObjectiveSettings, strong: float, point: np.ndarray) -> ObjectivePerturbation:
+    """Objective perturbation whose added regulariser pulls to a released point."""
+    centre = (1 - strong / second.regularisation) * point
+    return ObjectivePerturbation(
+        second.noise,
+        second.noise_multiplier,
+        second.regularisation,
+        second.tolerance,
+        second.output_multiplier,
+        centre=tuple(centre.tolist()),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Near(Domain):
+    """The points of a domain within a distance of one of its points."""
+
+    domain: Domain
+    point: np.ndarray
+    distance: float
+
+    def project(self, x: ArrayLike) -> Vector:
+        """Exact: the projection is project(point + s (x - point)) for the largest s in [0, 1] at
+        which that lies within the distance, and its distance from the point grows with s."""
+        away = np.asarray(x, dtype=float) - self.point
+
+        def at(share: float) -> Vector:
+            return self.domain.project(self.point + share * away)
+
+        def inside(y: Vector) -> bool:
+            return bool(np.linalg.norm(y - self.point) <= self.distance)
+
+        if inside(at(1.0)):
+            return at(1.0)
+        low, high = 0.0, 1.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if inside(at(middle)) else (low, middle)
+        return at(low)
+
+    def centre(self, p: int) -> Vector:
+        return self.point.copy()
+
+    def radius(self, norm: Norm, p: int) -> float:
+        return self.distance * ratio(norm, "l2", p)
+
+    def diameter(self, norm: Norm, p: int) -> float:
+        return 2 * self.radius(norm, p)
+
+    def linear_minimiser(self, g: ArrayLike) -> Vector:
+        raise NotImplementedError("gradient descent asks for projections only.")
+
+    def gauge(self, x: ArrayLike) -> float:
+        raise NotImplementedError("gradient descent asks for projections only.")
+
+
+SOLVER = Localization()

@@ -1,0 +1,193 @@
+"""Standardise privately, cap the slope, perturb the objective once: the default classifier.
+
+Problem: two classes, columns with declared bounds, an intercept.
+
+Algorithm: release a histogram of row norms, the first two moments and the number of positive
+labels; centre, scale and clip the rows with them; then objective perturbation of the logistic loss
+with its slope capped at 1/2, regularised towards the intercept-only model.
+
+Bound: with rows mapped to norm at most 1, E[excess of the capped sum over every theta of norm R] <=
+E||b||^2 / (2 lambda) + lambda R^2 / 2, as for objective perturbation; R = 2.4 sqrt(p) makes the
+best lambda the same whatever the effective dimension turns out to be, so it stays public.
+
+Reference: objective perturbation as in Chaudhuri, Monteleoni and Sarwate (2011); shares and
+constants were settled by measurement on nine data sets (``benchmarks/classifier.py``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from privopt.facts import Facts
+from privopt.geometry import WholeSpace
+from privopt.losses import CappedLogistic, Logistic
+from privopt.mechanisms import Gate, Gaussian, Laplace, ObjectivePerturbation, Standardizer
+from privopt.mechanisms.objective_perturbation import Noise
+from privopt.oracle import CountPositive, Oracle, RowBounds, RowMap
+from privopt.privacy import Budget
+from privopt.privacy.kinds import Gaussian as GaussianKind
+from privopt.privacy.kinds import Kind, Pure
+from privopt.privacy.profiles import gaussian_mu
+from privopt.problem import Problem
+from privopt.solvers.objective_perturbation import SOLVER as OBJECTIVE
+from privopt.solvers.objective_perturbation import ObjectiveSettings
+from privopt.solvers.solver import Answer, Solver, Tick, no_tick
+
+# Shares of mu^2 (Gaussian noise) or of epsilon (pure): row norms, moments, labels.
+SHARES: dict[Noise, tuple[float, float, float]] = {
+    "gaussian": (0.02, 0.10, 0.01),
+    "pure": (0.04, 0.12, 0.02),
+}
+SOLUTION_SIZE = 3.0
+"""Expected size of the solution in units of the clip norm."""
+
+
+@dataclass(frozen=True)
+class StandardizedSettings(ObjectiveSettings):
+    """Objective perturbation's settings, and those of the releases before it."""
+
+    norm_multiplier: float
+    moment_multiplier: float
+    label_multiplier: float
+    n: int
+    cap: float
+    clip: float
+
+
+class StandardizedObjective(Solver):
+    """Private standardisation, then objective perturbation of a capped logistic loss.
+
+    Formal guarantee
+    ----------------
+    Every relation. The first releases are additive noise on clipped sums; the last is objective
+    perturbation of a convex, smooth, one-signed GLM loss on rows clipped to norm 1. They compose
+    adaptively: the map between them is post-processing, and for every fixed map the last release is
+    dominated by the same pair.
+    """
+
+    name: ClassVar[str] = "standardized_objective"
+    summary: ClassVar[str] = "private centring and scaling, then objective perturbation"
+
+    def refuse(self, facts: Facts, budget: Budget) -> str | None:
+        problem = facts.problem
+        if not isinstance(problem.loss, Logistic):
+            return f"{self.name} is for the logistic loss, not for {facts.loss_name}."
+        if problem.column_bounds is None:
+            return (
+                f"{self.name} needs declared column bounds: "
+                "give LogisticRegression(bounds=(low, high))."
+            )
+        if not problem.intercept:
+            return f"{self.name} centres the columns and so needs an intercept."
+        if not isinstance(problem.domain, WholeSpace) or problem.l2:
+            return f"{self.name} solves on the whole space without a ridge of the caller's."
+        return None
+
+    def prefer(self, facts: Facts, budget: Budget) -> str | None:
+        return (
+            f"{self.name} goes first when column bounds are declared: its bound is for unknown "
+            "scales, and on nine data sets it was the most accurate at every epsilon."
+        )
+
+    def row_bounds(self, problem: Problem) -> RowBounds:
+        # Rows are clipped after they are mapped; the first sums clip inside their queries.
+        return RowBounds(math.inf, 1.0)
+
+    def settings(self, facts: Facts, budget: Budget, **choices: Any) -> StandardizedSettings:
+        cap: float = choices.pop("cap", 0.5)
+        clip: float = choices.pop("clip", 0.8)
+        noise: Noise = choices.pop("noise", "pure" if budget.pure else "gaussian")
+        norms, moments, labels = SHARES[noise]
+        labels /= facts.repeats
+        if noise == "pure":
+            multipliers = [1 / (share * budget.epsilon) for share in (norms, moments, labels)]
+            kinds: list[Kind] = [Pure(1 / m) for m in multipliers]
+        else:
+            mu = gaussian_mu(budget.epsilon, budget.delta)
+            multipliers = [1 / (mu * math.sqrt(share)) for share in (norms, moments, labels)]
+            kinds = [GaussianKind(1 / m, 1 / m) for m in multipliers]
+        prior = (*kinds[:2], *[kinds[2]] * facts.repeats)
+        inner = _inner_facts(facts, cap, clip, prior)
+        last = OBJECTIVE.settings(inner, budget, noise=noise, **choices)
+        return StandardizedSettings(
+            **{**vars(last), "passes": last.passes * facts.repeats + 3},
+            norm_multiplier=multipliers[0],
+            moment_multiplier=multipliers[1],
+            label_multiplier=multipliers[2],
+            n=facts.n,
+            cap=cap,
+            clip=clip,
+        )
+
+    def run(
+        self,
+        oracle: Oracle,
+        gate: Gate,
+        problem: Problem,
+        settings: StandardizedSettings,
+        tick: Tick = no_tick,
+    ) -> np.ndarray:
+        return self.run_all([oracle], gate, problem, settings, tick).thetas[0]
+
+    def run_all(
+        self,
+        oracles: Sequence[Oracle],
+        gate: Gate,
+        problem: Problem,
+        settings: StandardizedSettings,
+        tick: Tick = no_tick,
+    ) -> Answer:
+        """One standardisation for all models: they share their rows."""
+        standardizer = Standardizer(
+            settings.n,
+            settings.noise,
+            settings.norm_multiplier,
+            settings.moment_multiplier,
+            clip=settings.clip,
+        )
+        row_map = standardizer.run(oracles[0], gate)
+        thetas = []
+        for done, oracle in enumerate(oracles, 1):
+            theta = self._one(oracle, gate, row_map, settings)
+            coefficients = row_map.backward(theta) / row_map.clip_norm
+            coefficients[-1] /= problem.intercept
+            thetas.append(coefficients)
+            tick(done, len(oracles))
+        return Answer(thetas, row_map)
+
+    def _one(
+        self, oracle: Oracle, gate: Gate, row_map: RowMap, settings: StandardizedSettings
+    ) -> np.ndarray:
+        pure = settings.noise == "pure"
+        counting = (Laplace if pure else Gaussian)(settings.label_multiplier)
+        positive = gate.release(
+            counting, oracle.everything().ask(CountPositive("l1" if pure else "l2"))
+        )
+        loss = CappedLogistic(settings.cap)
+        start = np.zeros(row_map.dimension)
+        rate = float(np.clip(positive[0] / settings.n, 0.01, 0.99))
+        start[-1] = loss.margin(rate) * row_map.clip_norm / row_map.column
+        mechanism = ObjectivePerturbation(
+            settings.noise,
+            settings.noise_multiplier,
+            settings.regularisation,
+            settings.tolerance,
+            settings.output_multiplier,
+            centre=tuple(start.tolist()),
+        )
+        return gate.release(mechanism, oracle.mapped(row_map).everything().function(loss))
+
+
+def _inner_facts(facts: Facts, cap: float, clip: float, prior: tuple[Kind, ...]) -> Facts:
+    """The problem that objective perturbation solves: capped loss, rows of norm at most one."""
+    size = SOLUTION_SIZE * clip * math.sqrt(facts.p)
+    problem = Problem(CappedLogistic(cap), data_norm=1.0, theta_norm=size)
+    return Facts(problem, facts.n, facts.p, facts.neighbouring, facts.repeats, prior)
+
+
+SOLVER = StandardizedObjective()

@@ -1,0 +1,330 @@
+"""The command line: what it prints, what it writes, and errors in one sentence."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from typer.testing import CliRunner
+
+from privopt import Certificate, LogisticRegression
+from privopt.cli import app
+from privopt.solvers import catalogue
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": "200"})
+
+
+def text_of(result):
+    """Everything printed, with line breaks of tables and of long paths taken out."""
+    return " ".join(result.output.split())
+
+
+def complains(result, words):
+    """Exit code 2, one sentence on the error channel, no traceback."""
+    assert result.exit_code == 2
+    assert isinstance(result.exception, SystemExit)
+    sentence = " ".join(result.stderr.split())
+    assert sentence.startswith("error: ")
+    assert words in sentence
+    assert sentence.endswith(".")
+    assert ". " not in sentence
+    assert "Traceback" not in result.output
+
+
+@pytest.fixture
+def table():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.5, 0.5, (400, 3))
+    columns = {"a": X[:, 0], "b": X[:, 1], "c": X[:, 2]}
+    return pa.table({**columns, "sick": np.where(X @ [3, 1, -1] > 0, "yes", "no")})
+
+
+@pytest.fixture
+def csv(table, tmp_path):
+    pyarrow.csv.write_csv(table, tmp_path / "data.csv")
+    return tmp_path / "data.csv"
+
+
+# ---------------------------------------------------------------- help
+@pytest.mark.parametrize("command", ["plan", "fit", "account", "demo"])
+def test_help(command):
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert "Usage" in result.output
+
+
+def test_no_command_shows_the_commands():
+    result = run()
+    for command in ("plan", "fit", "account", "demo"):
+        assert command in result.output
+
+
+def test_unknown_command():
+    result = run("train")
+    assert result.exit_code == 2
+    assert "train" in result.output
+    assert "Traceback" not in result.output
+
+
+# ---------------------------------------------------------------- plan
+def test_plan():
+    result = run("plan", "--n", 10_000, "--p", 20, "--delta", 1e-6, "--radius", 5)
+    assert result.exit_code == 0
+    for word in ("logistic", "n=10000", "p=20", "epsilon=1", "delta=1e-06", "<= 0."):
+        assert word in text_of(result)
+    assert "objective_perturbation" in result.output
+    assert "noisy_gd" in result.output
+
+
+def test_plan_tells_who_refused_and_what_delta_buys():
+    result = run("plan", "--n", 1000, "--p", 200, "--loss", "hinge")
+    assert result.exit_code == 0
+    assert "Hinge is not smooth" in text_of(result)
+    assert "With delta=1e-06 instead of 0" in text_of(result)
+
+
+def test_plan_for_several_models_costs_more():
+    one, three = (
+        run("plan", "--n", 1000, "--p", 3, "--models", models).output for models in (1, 3)
+    )
+    assert one != three
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--epsilon", 0], "epsilon must be a positive finite number"),
+        (["--delta", 1], "delta must lie in [0, 1)"),
+        (["--n", 0], "n must be a positive number of records"),
+        (["--p", 0], "at least one feature or an intercept"),
+        (["--data-norm", -1], "data_norm must be positive and finite"),
+        (["--radius", 0], "L2Ball needs a positive finite radius"),
+        (["--models", 0], "repeats must be at least 1"),
+        (["--loss", "squared"], "no solver applies"),
+    ],
+)
+def test_plan_errors(arguments, words):
+    complains(run("plan", "--n", 100, "--p", 3, *arguments), words)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--loss", "cubic"], ["--neighbouring", "bounded"], ["--n", "many"]]
+)
+def test_plan_values_that_do_not_exist(arguments):
+    result = run("plan", "--n", 100, "--p", 3, *arguments)
+    assert result.exit_code == 2
+    assert "Invalid value" in result.output
+    assert "Traceback" not in result.output
+
+
+# ---------------------------------------------------------------- account
+@pytest.mark.parametrize(("epsilon", "multiplier"), [(0.1, "36.30"), (1, "4.224"), (4, "1.194")])
+def test_account_finds_the_noise(epsilon, multiplier):
+    """Known values, to three digits or better."""
+    result = run("account", "--epsilon", epsilon)
+    assert result.exit_code == 0
+    found = float(text_of(result).split("noise multiplier")[1].split()[1])
+    assert found == pytest.approx(float(multiplier), rel=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "epsilon"),
+    [
+        ([], 4.887),
+        (["--neighbouring", "replace_one"], 10.997),
+        (["--neighbouring", "add_remove"], 4.887),
+        (["--steps", 1000, "--sampling-rate", 0.01, "--delta", 1e-5], 1.828),
+    ],
+)
+def test_account_finds_epsilon(arguments, epsilon):
+    result = run("account", "--noise-multiplier", 1, *arguments)
+    assert result.exit_code == 0
+    found = float(text_of(result).split("epsilon")[1].split()[1])
+    assert found == pytest.approx(epsilon, rel=0.01 if "--sampling-rate" in arguments else 5e-4)
+
+
+def test_account_questions_of_one_batch():
+    """Two questions on a batch are one event of the square root of two less noise."""
+    common = ["--sampling-rate", 0.05, "--steps", 200, "--delta", 1e-5]
+    two = run("account", "--noise-multiplier", 1.2, "--questions", 2, *common)
+    found = float(text_of(two).split("epsilon")[1].split()[1])
+    assert 6.6 <= found <= 6.8
+    assert "questions per batch" in text_of(two)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "give either --noise-multiplier or --epsilon"),
+        (["--epsilon", 1, "--noise-multiplier", 1], "give either --noise-multiplier or --epsilon"),
+        (["--epsilon", 0], "--epsilon must be positive"),
+        (["--noise-multiplier", -1], "--noise-multiplier must be positive"),
+        (["--epsilon", 1, "--delta", 0], "Gaussian noise needs delta in (0, 1), got 0"),
+        (["--epsilon", 1, "--steps", 0], "--steps and --questions must be at least 1"),
+        (["--epsilon", 1, "--sampling-rate", 0], "rate"),
+        (["--epsilon", 1, "--sampling-rate", 1.5], "rate"),
+    ],
+)
+def test_account_errors(arguments, words):
+    complains(run("account", *arguments), words)
+
+
+# ---------------------------------------------------------------- fit
+@pytest.mark.parametrize("kind", ["csv", "parquet", "pq"])
+def test_fit(table, tmp_path, kind):
+    """Reads the file, writes a model and a certificate that stand by themselves."""
+    path = tmp_path / f"data.{kind}"
+    writer = pyarrow.csv.write_csv if kind == "csv" else pyarrow.parquet.write_table
+    writer(table, path)
+    out = tmp_path / "deep" / "model"
+    result = run(
+        "fit", path, "--target", "sick", "--epsilon", 5, "--classes", "no, yes", "--out", out
+    )
+    assert result.exit_code == 0, result.output
+    assert "epsilon=5 (pure), zero_out" in text_of(result)
+    certificate = Certificate.from_json((out / "certificate.json").read_text())
+    assert certificate.private
+    assert certificate.epsilon <= 5 * (1 + 1e-9)
+    assert certificate.assumptions == ()
+    model = json.loads((out / "model.json").read_text())
+    assert model["features"] == ["a", "b", "c"]
+    assert model["classes"] == ["no", "yes"]
+    assert np.shape(model["coef"]) == (1, 3)
+    X = np.column_stack([table.column(name).to_numpy() for name in "abc"])
+    scores = X @ np.array(model["coef"][0]) + model["intercept"][0]
+    assert np.mean((scores > 0) == (table.column("sick").to_numpy() == "yes")) > 0.85
+
+
+def test_fit_with_every_option(csv, tmp_path):
+    result = run(
+        *("fit", csv, "--target", "sick", "--epsilon", 2, "--delta", 1e-6, "--data-norm", 0.8),
+        *("--neighbouring", "add_remove", "--n-public", 380, "--solver", "noisy_gd"),
+        *("--out", tmp_path),
+    )
+    assert result.exit_code == 0, result.output
+    assert "classes was read from y" in text_of(result)
+    certificate = Certificate.from_json((tmp_path / "certificate.json").read_text())
+    assert (certificate.solver, certificate.neighbouring) == ("noisy_gd", "add_remove")
+    assert (certificate.delta, certificate.settings["n"]) == (1e-6, 380)
+    assert json.loads((tmp_path / "model.json").read_text())["data_norm"] == 0.8
+
+
+@pytest.mark.parametrize("labels", ["integers", "booleans"])
+def test_fit_with_labels_that_are_not_text(table, tmp_path, labels):
+    truth = table.column("sick").to_numpy() == "yes"
+    values = truth.astype(int) if labels == "integers" else truth
+    path = tmp_path / "data.parquet"
+    pyarrow.parquet.write_table(table.set_column(3, "sick", pa.array(values)), path)
+    classes = "0,1" if labels == "integers" else "false,true"
+    result = run(
+        "fit", path, "--target", "sick", "--classes", classes, "--epsilon", 5, "--out", tmp_path
+    )
+    assert result.exit_code == 0, result.output
+    assert json.loads((tmp_path / "model.json").read_text())["classes"] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--epsilon", 0], "epsilon must be a positive finite number"),
+        (["--delta", 1.5], "delta must lie in [0, 1)"),
+        (["--data-norm", 0], "data_norm must be positive and finite"),
+        (["--neighbouring", "add_remove"], "give n_public"),
+        (["--classes", "no,maybe"], "y holds a label that is not in classes"),
+        (["--solver", "adam"], "unknown solver 'adam'; choose from auto, approximate_minima"),
+        (["--target", "ill"], "data.csv has no column 'ill'; it has a, b, c, sick"),
+    ],
+)
+def test_fit_errors(csv, tmp_path, arguments, words):
+    out = tmp_path / "out"
+    complains(run("fit", csv, "--target", "sick", "--out", out, *arguments), words)
+    assert not out.exists()
+
+
+def test_fit_files_it_cannot_read(tmp_path):
+    complains(run("fit", tmp_path / "no.csv", "--target", "y"), "there is no file")
+    (tmp_path / "data.txt").write_text("a,y\n1,0\n")
+    complains(
+        run("fit", tmp_path / "data.txt", "--target", "y"), "data.txt must end in .csv or .parquet"
+    )
+    (tmp_path / "bad.parquet").write_bytes(b"nothing of the kind")
+    broken = run("fit", tmp_path / "bad.parquet", "--target", "y")
+    assert broken.exit_code == 2
+    assert "error: " in broken.stderr
+    assert "Traceback" not in broken.output
+
+
+def test_fit_names_a_column_that_holds_text(tmp_path):
+    (tmp_path / "data.csv").write_text("age,[city],y\n1,Ulm,0\n2,Bonn,1\n")
+    result = run("fit", tmp_path / "data.csv", "--target", "y", "--out", tmp_path)
+    complains(result, "column '[city]' holds string, not numbers")
+    assert "Ulm" not in result.output
+
+
+def test_fit_refuses_missing_values(tmp_path):
+    (tmp_path / "data.csv").write_text("age,y\n1.5,0\n,1\n2.5,0\n3.0,1\n")
+    complains(run("fit", tmp_path / "data.csv", "--target", "y", "--out", tmp_path), "NaN")
+
+
+def test_fit_shows_the_warning_about_delta(csv, tmp_path):
+    with pytest.warns(UserWarning, match="publishing whole records at random"):
+        result = run("fit", csv, "--target", "sick", "--delta", 0.1, "--out", tmp_path)
+    assert result.exit_code == 0
+
+
+def test_an_exception_that_is_no_complaint_is_not_swallowed(monkeypatch, csv, tmp_path):
+    """A bug must look like a bug."""
+
+    def broken(self, X, y):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(LogisticRegression, "fit", broken)
+    result = run("fit", csv, "--target", "sick", "--out", tmp_path)
+    assert isinstance(result.exception, ZeroDivisionError)
+
+
+# ---------------------------------------------------------------- demo
+def test_demo(tmp_path, monkeypatch):
+    """Three splits instead of twenty; everything else is what a user gets."""
+    monkeypatch.setattr(sys.modules["privopt.cli.demo"], "SPLITS", 3)
+    out = tmp_path / "demo"
+    result = run("demo", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert sorted(path.name for path in out.iterdir()) == ["accuracy.png", "certificate.json"]
+    picture = (out / "accuracy.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) > 10_000
+    certificate = Certificate.from_json((out / "certificate.json").read_text())
+    assert certificate.private
+    assert certificate.epsilon <= 1 + 1e-9
+    assert certificate.assumptions == ()
+    assert certificate.solver in catalogue()
+    text = text_of(result)
+    for word in ("569 patients", "test accuracy", "non-private", "always benign", "epsilon=1"):
+        assert word in text
+    rows = {}
+    for line in result.output.splitlines():
+        cells = [cell.strip() for cell in line.split("│") if cell.strip()]
+        if len(cells) >= 2 and cells[1].startswith("0."):
+            rows[cells[0]] = float(cells[1])
+    assert rows["8"] > rows["0.1"]
+    assert rows["non-private"] > 0.9
+    assert rows["8"] > rows["always benign"] + 0.1
+
+
+def test_demo_without_matplotlib_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["privopt.cli.demo"], "SPLITS", 1)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = run("demo", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "pip install 'privopt[plot]'" in text_of(result)
+    assert (tmp_path / "certificate.json").exists()
+    assert not (tmp_path / "accuracy.png").exists()
+    assert f"plot: {tmp_path}" not in text_of(result)
