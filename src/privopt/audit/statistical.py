@@ -183,7 +183,7 @@ def _discriminate(seen: list[list[Any]], pilot: int) -> list[np.ndarray]:
     """Project vectors on the direction that separates the pilots best."""
     sides = [np.array(side, dtype=float) for side in seen]
     train = [side[:pilot] for side in sides]
-    spread = sum(np.atleast_2d(np.cov(side.T)) for side in train)
+    spread = np.add(*(np.atleast_2d(np.cov(side.T)) for side in train))
     spread += 1e-9 * (np.trace(spread) + 1e-300) * np.eye(len(spread)) / len(spread)
     direction = np.linalg.lstsq(spread, train[0].mean(0) - train[1].mean(0), rcond=None)[0]
     return [side @ direction for side in sides]

@@ -102,7 +102,7 @@ SETTINGS: dict[str, Setting] = {
     ),
     "bolt_on_sgd": replace(DEFAULT, n=16, choices=_noise),
     "phased_localization": replace(DEFAULT, n=16, choices=_noise),
-    "standardized_objective": Setting((COLUMNS,), n=20, p=1, pair=crowd_pair),
+    "standardized_objective": Setting((COLUMNS,), n=20, choices=_stiff, pair=crowd_pair),
 }
 
 
