@@ -168,6 +168,13 @@ def clip_factors(X: Any, bound: float) -> np.ndarray:
     return bound / np.maximum(feature_norms(X), bound)
 
 
+def shortened(rows: RawRows, norm: float) -> tuple[np.ndarray, np.ndarray]:
+    """Factors 1 / max(||x||, norm) for raw rows, and the sizes of the effective rows they make."""
+    norms = rows.features(feature_norms)
+    factors = 1 / np.maximum(norms, norm)
+    return factors, np.hypot(norms * factors, rows.bounds.intercept) * rows.active()
+
+
 def tamed(X: Any) -> Any:
     """X, with rows whose norm overflows scaled down to a large one: their direction survives."""
     with np.errstate(over="ignore"):
@@ -183,7 +190,10 @@ def tamed(X: Any) -> Any:
 def _power_norms(X: Any, power: int) -> np.ndarray:
     """l2 norm of each row of X ** power."""
     if sp.issparse(X):
-        return np.sqrt(np.asarray(X.power(2 * power).sum(axis=1), dtype=float).ravel())
+        X = sp.csr_array(X)
+        entries = X.data.astype(float) ** (2 * power)
+        powers = sp.csr_array((entries, X.indices, X.indptr), shape=X.shape)
+        return np.sqrt(np.asarray(powers.sum(axis=1)).ravel())
     norms = np.empty(X.shape[0])
     for rows in _blocks(X):
         block = np.asarray(X[rows], dtype=float) ** power
