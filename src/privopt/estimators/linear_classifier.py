@@ -15,6 +15,7 @@ from privopt.estimators.linear_model import LinearModel, Targets
 class LinearClassifier(ClassifierMixin, LinearModel):
     """A private linear classifier: one model for two classes, else one against the rest each."""
 
+    classes_: np.ndarray
     _classification = True
 
     def __init__(

@@ -7,6 +7,7 @@ leaves nothing behind.
 
 from __future__ import annotations
 
+import math
 import numbers
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -150,8 +151,8 @@ class LinearModel(BaseEstimator, ABC):
         self._keep(coef, intercept)
         self.plan_, self._row_map = plan, answer.row_map
         self.data_norm_ = None
-        if answer.row_map is None:
-            self.data_norm_ = answer.data_norm or float(cast(float, self.data_norm))
+        if answer.row_map is None and answer.data_norm != math.inf:
+            self.data_norm_ = answer.data_norm or self._unit_norm()
         return self
 
     def _problem(self, n: int) -> Problem:
@@ -208,7 +209,9 @@ class LinearModel(BaseEstimator, ABC):
         if self._row_map is not None:
             factors = self._row_map.factors(X) * self._row_map.clip_norm
             return (scores + intercept) * factors[:, None]
-        return scores * clip_factors(X, cast(float, self.data_norm_))[:, None] + intercept
+        if self.data_norm_ is not None:
+            scores = scores * clip_factors(X, self.data_norm_)[:, None]
+        return scores + intercept
 
     # ------------------------------------------------------------ before the budget is touched
     def _declared(self, features: int) -> ColumnBounds | None:

@@ -28,6 +28,7 @@ import numpy as np
 
 from privopt.facts import Facts
 from privopt.mechanisms import Gate, Gaussian, Laplace
+from privopt.mechanisms.standardizer import BINS, SMALLEST_NORM, norm_bound
 from privopt.oracle import NormHistogram, Oracle, RowBounds
 from privopt.planner.choose import choose
 from privopt.privacy import Accountant, Budget, Refused, spend
@@ -129,11 +130,11 @@ class PrivateNorm(Solver):
         tick: Tick = no_tick,
     ) -> Answer:
         features = oracles[0].dimension - (problem.intercept != 0)
-        bound = _released_bound(oracles[0], gate, settings, _edges(problem, features))
+        bound = _released_bound(oracles[0], gate, problem, settings)
         inside = [oracle.within(bound) for oracle in oracles]
         answer = self.inner.run_all(inside, gate, problem, settings.inner, tick)
         # Coefficients of rows that are shortened to the bound and not divided by it.
-        units = np.append(np.full(features, bound), np.ones(problem.intercept != 0))
+        units = np.append(np.full(features, bound), np.ones(int(problem.intercept != 0)))
         return Answer([theta / units for theta in answer.thetas], data_norm=bound)
 
 
@@ -172,18 +173,19 @@ def _edges(problem: Problem, features: int) -> tuple[float, ...]:
     """Where row norms may lie: entries in [-1, 1] cannot make a row longer than sqrt(p)."""
     if problem.column_bounds is None:
         return WIDE
-    from privopt.mechanisms.standardizer import BINS, SMALLEST_NORM
-
     largest = problem.column_bounds * math.sqrt(features)
     return tuple((np.geomspace(SMALLEST_NORM, 1.0, BINS) * largest).tolist())
 
 
 def _released_bound(
-    oracle: Oracle, gate: Gate, settings: PrivateNormSettings, edges: tuple[float, ...]
+    oracle: Oracle, gate: Gate, problem: Problem, settings: PrivateNormSettings
 ) -> float:
+    features = oracle.dimension - (problem.intercept != 0)
+    edges = _edges(problem, features)
     pure = settings.norm_noise == "pure"
     histogram = NormHistogram(edges, "l1" if pure else "l2")
     counting = (Laplace if pure else Gaussian)(settings.norm_multiplier)
     counts = gate.release(counting, oracle.everything().ask(histogram))
-    enough = np.flatnonzero(np.cumsum(counts) >= settings.norm_quantile * settings.n)
-    return edges[enough[0] if len(enough) else -1]
+    # A scale nobody knows has no safe side: the counts decide, however noisy they are.
+    noise = settings.norm_multiplier if problem.column_bounds else 0.0
+    return norm_bound(np.array(edges), counts, settings.norm_quantile, settings.n, noise)

@@ -42,7 +42,7 @@ class Settings:
 @dataclass(frozen=True)
 class Answer:
     """Parameters of every model, and what was released about rows: the map they were fitted on, or
-    the norm they were clipped to."""
+    the norm they were clipped to (infinite if the model takes rows as they are)."""
 
     thetas: list[np.ndarray]
     row_map: RowMap | None = None

@@ -102,16 +102,7 @@ class StandardizedObjective(Solver):
         cap: float = choices.pop("cap", 0.5)
         clip: float = choices.pop("clip", 0.8)
         noise: Noise = choices.pop("noise", "pure" if budget.pure else "gaussian")
-        norms, moments, labels = SHARES[noise]
-        labels /= facts.repeats
-        if noise == "pure":
-            multipliers = [1 / (share * budget.epsilon) for share in (norms, moments, labels)]
-            kinds: list[Kind] = [Pure(1 / m) for m in multipliers]
-        else:
-            mu = gaussian_mu(budget.epsilon, budget.delta)
-            multipliers = [1 / (mu * math.sqrt(share)) for share in (norms, moments, labels)]
-            kinds = [GaussianKind(1 / m, 1 / m) for m in multipliers]
-        prior = (*kinds[:2], *[kinds[2]] * facts.repeats)
+        multipliers, prior = before(facts, budget, noise, SHARES[noise])
         inner = _inner_facts(facts, cap, clip, prior)
         last = OBJECTIVE.settings(inner, budget, noise=noise, **choices)
         return StandardizedSettings(
@@ -181,6 +172,23 @@ class StandardizedObjective(Solver):
             centre=tuple(start.tolist()),
         )
         return gate.release(mechanism, oracle.mapped(row_map).everything().function(loss))
+
+
+def before(
+    facts: Facts, budget: Budget, noise: Noise, shares: tuple[float, float, float]
+) -> tuple[list[float], tuple[Kind, ...]]:
+    """Noise multipliers of the releases before the last, by their shares of the budget, and their
+    privacy losses: row norms and moments once for all models, labels once for each."""
+    norms, moments, labels = shares
+    labels /= facts.repeats
+    if noise == "pure":
+        multipliers = [1 / (share * budget.epsilon) for share in (norms, moments, labels)]
+        kinds: list[Kind] = [Pure(1 / m) for m in multipliers]
+    else:
+        mu = gaussian_mu(budget.epsilon, budget.delta)
+        multipliers = [1 / (mu * math.sqrt(share)) for share in (norms, moments, labels)]
+        kinds = [GaussianKind(1 / m, 1 / m) for m in multipliers]
+    return multipliers, (*kinds[:2], *[kinds[2]] * facts.repeats)
 
 
 def _inner_facts(facts: Facts, cap: float, clip: float, prior: tuple[Kind, ...]) -> Facts:
