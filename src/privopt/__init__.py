@@ -4,7 +4,14 @@ algorithm, the answer, and a certificate that is right."""
 from importlib.metadata import version
 
 from privopt import geometry, losses
-from privopt.estimators import HuberRegressor, LinearRegression, LogisticRegression, Ridge
+from privopt.estimators import (
+    HuberRegressor,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    QuantileRegressor,
+    Ridge,
+)
 from privopt.planner import plan, solve
 from privopt.privacy import Budget, Certificate, PrivacyWarning, Refused
 from privopt.problem import Problem
@@ -16,9 +23,11 @@ __all__ = [
     "Certificate",
     "HuberRegressor",
     "LinearRegression",
+    "LinearSVC",
     "LogisticRegression",
     "PrivacyWarning",
     "Problem",
+    "QuantileRegressor",
     "Refused",
     "Ridge",
     "__version__",

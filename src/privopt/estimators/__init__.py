@@ -2,6 +2,7 @@
 
 from privopt.estimators.huber_regressor import HuberRegressor
 from privopt.estimators.linear_regression import LinearRegression
+from privopt.estimators.linear_svc import LinearSVC
 from privopt.estimators.logistic_regression import LogisticRegression
 from privopt.estimators.quantile_regressor import QuantileRegressor
 from privopt.estimators.ridge import Ridge
@@ -9,6 +10,7 @@ from privopt.estimators.ridge import Ridge
 __all__ = [
     "HuberRegressor",
     "LinearRegression",
+    "LinearSVC",
     "LogisticRegression",
     "QuantileRegressor",
     "Ridge",

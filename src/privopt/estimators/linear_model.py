@@ -85,7 +85,7 @@ class LinearModel(BaseEstimator, ABC):
 
     @abstractmethod
     def _keep(self, coef: np.ndarray, intercept: np.ndarray) -> None:
-        """Set ``coef_`` and ``intercept_``: one row and one number for each model."""
+        """Set ``coef_`` and ``intercept_``, from one row and one number for each model."""
 
     def _domain(self) -> Domain:
         return WholeSpace()
@@ -115,11 +115,11 @@ class LinearModel(BaseEstimator, ABC):
         targets = self._targets(y)
         n = public_count(X.shape[0], budget, self.n_public)
         problem = self._problem(n)
+        features = X.shape[1]
+        X = aside._design(X)
         repeats = len(targets.labels)
         facts = Facts(problem, n, problem.dimension(X.shape[1]), budget.neighbouring, repeats)
         plan = self._plan(facts, budget)
-        declared = aside._declared(X.shape[1])
-        X = X if declared is None else declared.apply(X)
         first = Oracle.over(
             X,
             targets.labels[0],
@@ -134,26 +134,37 @@ class LinearModel(BaseEstimator, ABC):
         ]
         answer, certificate = execute(plan, oracles, source, assumptions=targets.assumptions)
         theta = np.stack(answer.thetas)
+        coef, intercept = np.ascontiguousarray(theta[:, : X.shape[1]]), np.zeros(repeats)
+        if problem.intercept:
+            intercept = theta[:, -1] * problem.intercept
+        coef, intercept = aside._undesigned(coef, intercept, features)
         for name, value in targets.attributes.items():
             setattr(self, name, value)
-        self.privacy_, self.n_features_in_ = certificate, X.shape[1]
+        self.privacy_, self.plan_, self.n_features_in_ = certificate, plan, features
         if hasattr(aside, "feature_names_in_"):
             self.feature_names_in_ = aside.feature_names_in_
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_  # of an earlier fit
-        coef = np.ascontiguousarray(theta[:, : X.shape[1]])
-        intercept = np.zeros(repeats)
-        if self.fit_intercept:
-            intercept = theta[:, -1] * problem.intercept
-        if declared is not None:
-            coef /= declared.reach
-            intercept -= coef @ declared.shift
-        self._keep(coef, intercept)
-        self.plan_, self._row_map = plan, answer.row_map
-        self.data_norm_ = None
+        self._row_map, self.data_norm_ = answer.row_map, None
         if answer.row_map is None and answer.data_norm != math.inf:
             self.data_norm_ = answer.data_norm or self._unit_norm()
+        self._keep(coef, intercept)
         return self
+
+    def _design(self, X: Any) -> Any:
+        """The rows the oracle holds: X, scaled by its declared bounds."""
+        declared = self._declared(X.shape[1])
+        return X if declared is None else declared.apply(X)
+
+    def _undesigned(
+        self, coef: np.ndarray, intercept: np.ndarray, features: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Parameters for X as it was given."""
+        declared = self._declared(features)
+        if declared is None:
+            return coef, intercept
+        coef = coef / declared.reach
+        return coef, intercept - coef @ declared.shift
 
     def _problem(self, n: int) -> Problem:
         norm = self._unit_norm()

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from privopt.estimators.linear_regressor import LinearRegressor
-from privopt.geometry import Box, Domain, WholeSpace
+from privopt.facts import Facts
+from privopt.geometry import Box
 from privopt.losses import Quantile
+from privopt.planner import choose
+from privopt.privacy import Budget
+from privopt.problem import Problem
+from privopt.solvers import Plan
 
 
 class QuantileRegressor(LinearRegressor):
@@ -113,5 +120,23 @@ class QuantileRegressor(LinearRegressor):
     def _loss(self) -> Quantile:
         return Quantile(self.quantile)
 
-    def _domain(self) -> Domain:
-        return Box(-1.0, 1.0) if self.intercept_only else WholeSpace()
+    def _problem(self, n: int) -> Problem:
+        if not self.intercept_only:
+            return super()._problem(n)
+        return Problem(self._loss(), Box(-1.0, 1.0), data_norm=1.0)
+
+    def _plan(self, facts: Facts, budget: Budget) -> Plan:
+        # A column of ones needs no bound.
+        if self.intercept_only:
+            return choose(facts, budget, self.solver)
+        return super()._plan(facts, budget)
+
+    def _design(self, X: Any) -> Any:
+        return np.ones((X.shape[0], 1)) if self.intercept_only else super()._design(X)
+
+    def _undesigned(
+        self, coef: np.ndarray, intercept: np.ndarray, features: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        if not self.intercept_only:
+            return super()._undesigned(coef, intercept, features)
+        return np.zeros((1, features)), coef[:, 0]
