@@ -9,7 +9,7 @@ import numpy as np
 from privopt.estimators.linear_regressor import LinearRegressor
 from privopt.facts import Facts
 from privopt.geometry import Box
-from privopt.losses import Quantile
+from privopt.losses import Loss, Quantile, SmoothedQuantile
 from privopt.planner import choose
 from privopt.privacy import Budget
 from privopt.problem import Problem
@@ -90,6 +90,7 @@ class QuantileRegressor(LinearRegressor):
         delta: float = 0.0,
         *,
         quantile: float = 0.5,
+        width: float | None = None,
         intercept_only: bool = False,
         target_bounds: tuple[float, float] = (-1.0, 1.0),
         neighbouring: str = "zero_out",
@@ -115,10 +116,17 @@ class QuantileRegressor(LinearRegressor):
             random_state=random_state,
         )
         self.quantile = quantile
+        self.width = width
         self.intercept_only = intercept_only
 
-    def _loss(self) -> Quantile:
-        return Quantile(self.quantile)
+    def _loss(self) -> Loss:
+        if self.intercept_only or self.width == 0:
+            return Quantile(self.quantile)
+        if self.width is None:
+            return SmoothedQuantile(self.quantile, WIDTH)
+        if not 0 < self.width < float("inf"):
+            raise ValueError(f"width must be non-negative and finite, got {self.width!r}.")
+        return SmoothedQuantile(self.quantile, self.width / self._half())
 
     def _problem(self, n: int) -> Problem:
         if not self.intercept_only:
@@ -140,3 +148,7 @@ class QuantileRegressor(LinearRegressor):
         if not self.intercept_only:
             return super()._undesigned(coef, intercept, features)
         return np.zeros((1, features)), coef[:, 0]
+
+
+WIDTH = 0.1
+"""Default half-width of the smoothed quantile loss for targets in [-1, 1]."""

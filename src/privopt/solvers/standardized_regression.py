@@ -34,7 +34,7 @@ import numpy as np
 
 from privopt.facts import Facts
 from privopt.geometry import WholeSpace
-from privopt.losses import Huber, Squared
+from privopt.losses import Huber, Loss, SmoothedQuantile, Squared
 from privopt.mechanisms import Gate, Gaussian, NormGamma, ObjectivePerturbation, Standardizer
 from privopt.mechanisms.objective_perturbation import Noise
 from privopt.oracle import LabelMoments, Oracle, RowBounds, RowMap
@@ -66,8 +66,7 @@ TYPICAL_MEAN, TYPICAL_DEVIATION = 0.3, 0.45
 class RegressionSettings(ObjectiveSettings):
     """Objective perturbation's settings, and those of the releases before it.
 
-    ``width`` is the largest slope in units of the labels. If ``relative``, it is lowered to ``cap``
-    times the labels' released deviation.
+    ``cap`` is the largest slope of a squared loss in units of the labels' released deviation.
     """
 
     norm_multiplier: float
@@ -75,8 +74,6 @@ class RegressionSettings(ObjectiveSettings):
     label_multiplier: float
     n: int
     cap: float
-    width: float
-    relative: bool
     clip: float
 
 
@@ -97,8 +94,11 @@ class StandardizedRegression(Solver):
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         problem = facts.problem
-        if not isinstance(problem.loss, Huber | Squared):
-            return f"{self.name} is for the squared and the Huber loss, not for {facts.loss_name}."
+        if not isinstance(problem.loss, Huber | Squared | SmoothedQuantile):
+            return (
+                f"{self.name} is for the squared, the Huber and the smoothed quantile loss, "
+                f"not for {facts.loss_name}."
+            )
         if not math.isfinite(facts.lipschitz()):
             return (
                 f"{self.name} needs a Lipschitz loss; {facts.loss_name} is not: "
@@ -123,16 +123,15 @@ class StandardizedRegression(Solver):
         return RowBounds(math.inf, 1.0)
 
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> RegressionSettings:
-        width = facts.problem.loss.lipschitz
-        squared = isinstance(facts.problem.loss, Squared)
-        cap: float = choices.pop("cap", CAP if squared else width / TYPICAL_DEVIATION)
+        cap: float = choices.pop("cap", CAP)
         clip: float = choices.pop("clip", CLIP)
         noise: Noise = choices.pop("noise", "pure" if budget.pure else "gaussian")
         multipliers, prior = before(facts, budget, noise, SHARES[noise])
-        size = SOLUTION_SIZE * clip * math.sqrt(facts.p)
+        size = SOLUTION_SIZE * clip * math.sqrt(facts.p) * TYPICAL_DEVIATION
+        loss = _loss(facts.problem, cap, TYPICAL_DEVIATION)
         inner = replace(
             facts,
-            problem=Problem(Huber(cap), data_norm=1.0, theta_norm=size, l2=facts.problem.l2),
+            problem=Problem(loss, data_norm=1.0, theta_norm=size, l2=facts.problem.l2),
             prior=prior,
         )
         last = OBJECTIVE.settings(inner, budget, noise=noise, **choices)
@@ -143,8 +142,6 @@ class StandardizedRegression(Solver):
             label_multiplier=multipliers[2],
             n=facts.n,
             cap=cap,
-            width=width,
-            relative=squared,
             clip=clip,
         )
 
@@ -180,7 +177,8 @@ class StandardizedRegression(Solver):
         for done, oracle in enumerate(oracles, 1):
             mean, deviation = self._labels(oracle, gate, settings)
             joint = replace(row_map, label_centre=mean)
-            theta = self._one(oracle, gate, joint, deviation, settings)
+            loss = _loss(problem, settings.cap, deviation)
+            theta = self._one(oracle, gate, joint, loss, settings)
             coefficients = row_map.backward(theta) / row_map.clip_norm
             coefficients[-1] = (coefficients[-1] + mean) / problem.intercept
             thetas.append(coefficients)
@@ -208,12 +206,9 @@ class StandardizedRegression(Solver):
         oracle: Oracle,
         gate: Gate,
         row_map: RowMap,
-        deviation: float,
+        loss: Loss,
         settings: RegressionSettings,
     ) -> np.ndarray:
-        width = settings.width
-        if settings.relative:
-            width = min(settings.cap * deviation, width)
         mechanism = ObjectivePerturbation(
             settings.noise,
             settings.noise_multiplier,
@@ -221,7 +216,13 @@ class StandardizedRegression(Solver):
             settings.tolerance,
             settings.output_multiplier,
         )
-        return gate.release(mechanism, oracle.mapped(row_map).everything().function(Huber(width)))
+        return gate.release(mechanism, oracle.mapped(row_map).everything().function(loss))
+
+
+def _loss(problem: Problem, cap: float, deviation: float) -> Loss:
+    """The loss that is minimised: squares turn into lines at a cap; other losses have their own."""
+    loss = problem.loss
+    return Huber(min(cap * deviation, loss.lipschitz)) if isinstance(loss, Squared) else loss
 
 
 SOLVER = StandardizedRegression()
