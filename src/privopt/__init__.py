@@ -12,7 +12,7 @@ from privopt.estimators import (
     QuantileRegressor,
     Ridge,
 )
-from privopt.planner import plan, solve
+from privopt.planner import plan, quantile, solve
 from privopt.privacy import Budget, Certificate, PrivacyWarning, Refused
 from privopt.problem import Problem
 
@@ -34,5 +34,6 @@ __all__ = [
     "geometry",
     "losses",
     "plan",
+    "quantile",
     "solve",
 ]

@@ -200,22 +200,20 @@ class LinearModel(BaseEstimator, ABC):
     def _scores(self, X: Any, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
         """Margins of rows clipped as in ``fit``: one line per row, one column per model."""
         check_is_fitted(self, "coef_")
-        X = self._finite(
-            validate_data(
-                self,
-                concrete(X),
-                accept_sparse="csr",
-                dtype=_FLOATS,
-                reset=False,
-                ensure_all_finite=False,
-            )
+        X = validate_data(
+            self,
+            concrete(X),
+            accept_sparse="csr",
+            dtype=_FLOATS,
+            reset=False,
+            ensure_all_finite=False,
         )
         declared = self._declared(X.shape[1])
         if declared is not None:
             X = declared.apply(X)
             intercept = intercept + coef @ declared.shift
             coef = coef * declared.reach
-        X = tamed(X)
+        X = tamed(self._finite(X))
         scores = np.asarray(X @ coef.T)
         if self._row_map is not None:
             factors = self._row_map.factors(X) * self._row_map.clip_norm

@@ -1,17 +1,22 @@
 """The gate, and the mechanisms it runs."""
 
 from privopt.mechanisms.additive import Gaussian, Laplace, NormGamma
+from privopt.mechanisms.exponential_density import ExponentialDensity
 from privopt.mechanisms.gate import HOOK, Gate, Hook, same_event
+from privopt.mechanisms.grid_walk import GridWalk
 from privopt.mechanisms.mechanism import Mechanism
 from privopt.mechanisms.objective_perturbation import ObjectivePerturbation
 from privopt.mechanisms.output_perturbation import Minimiser, OutputPerturbation
+from privopt.mechanisms.rank_quantile import RankQuantile
 from privopt.mechanisms.stable_sgd import StableSGD
 from privopt.mechanisms.standardizer import Standardizer
 
 __all__ = [
     "HOOK",
+    "ExponentialDensity",
     "Gate",
     "Gaussian",
+    "GridWalk",
     "Hook",
     "Laplace",
     "Mechanism",
@@ -19,6 +24,7 @@ __all__ = [
     "NormGamma",
     "ObjectivePerturbation",
     "OutputPerturbation",
+    "RankQuantile",
     "StableSGD",
     "Standardizer",
     "same_event",

@@ -30,8 +30,8 @@ class SparseRows:
     def build(cls, X: Any, y: Any, bounds: RowBounds, classification: bool = True) -> SparseRows:
         """Clip rows to the public bound; rows that hold NaN or infinity become empty records."""
         X = sp.csr_array(X)
-        if X.dtype.kind != "f":
-            X = X.astype(float)
+        if X.dtype != np.float64:
+            X = X.astype(np.float64)  # sums of single-precision squares would miss the clip
         y = labels_like(y, X.data, np.float64, classification)
         largest = abs(X).max(axis=1).toarray().ravel() if X.shape[0] and X.shape[1] else 0.0
         largest = np.broadcast_to(largest, X.shape[0])
@@ -47,8 +47,7 @@ class SparseRows:
             X.data = np.where(huge[owner], X.data / np.where(huge, largest, 1.0)[owner], X.data)
             X.data = np.where(huge[owner], X.data * 2.0**60, X.data)
             active = (~missing).astype(float)
-        squares = sp.csr_array((X.data.astype(float) ** 2, X.indices, X.indptr), shape=X.shape)
-        norms = np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
+        norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
         scale = None
         if (norms > bounds.data_norm).any():
             scale = bounds.data_norm / np.maximum(norms, bounds.data_norm)
@@ -63,6 +62,12 @@ class SparseRows:
 
     def total(self, theta: np.ndarray, weigh: Weigh) -> float:
         return float(np.sum(self._alive(self.weights(theta, weigh))))
+
+    def totals(self, thetas: np.ndarray, weigh: Weigh) -> np.ndarray:
+        return np.array([self.total(theta, weigh) for theta in thetas])
+
+    def weighted_sums(self, thetas: np.ndarray, weigh: Weigh) -> np.ndarray:
+        return np.array([self.weighted_sum(theta, weigh) for theta in thetas])
 
     def weighted_gram(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
         weights = self._alive(self.weights(theta, weigh))
