@@ -113,9 +113,17 @@ class SmoothedQuantile(Loss):
     def smoothness(self) -> float:
         return 0.5 / self.width
 
+    @property
+    def linear_beyond(self) -> float:
+        return self.width
+
+    def least_curvature(self, z: Array, y: Array, width: Array) -> Array:
+        size = abs(z - y) + width
+        return self.smoothness * array_namespace(size).astype(size <= self.width, size.dtype)
+
     def _range(self, margin: float, label: float) -> float:
-        if math.isinf(margin) or math.isinf(label):
-            return 2.0 * margin * self.lipschitz
+        if label >= margin + self.width or math.isinf(margin):
+            return 2.0 * margin * self.lipschitz  # a line, for the farthest label
         # Convex in z, so the farthest labels are the worst; the slope vanishes at best.
         best = self.width * (2.0 * self.q - 1.0)
 

@@ -87,18 +87,19 @@ def norm_bound(
     """The first edge below which a quantile of n records lies, by noisy counts of the bins.
 
     All of it is post-processing. The counts are moved to the nearest ones that are non-negative and
-    add up to n, which removes most of the noise in empty bins. Where noise of this standard
+    add up to at most n, which removes most of the noise in empty bins. Where noise of this standard
     deviation would hide even half of the records, in the largest of all bins, the counts say
     nothing, and the largest edge is safe.
     """
     if noise * math.sqrt(2 * math.log(len(edges))) > n / 2:
         return float(edges[-1])
-    enough = np.flatnonzero(np.cumsum(_on_simplex(counts, n)) >= quantile * n)
+    enough = np.flatnonzero(np.cumsum(_at_most(counts, n)) >= quantile * n)
     return float(edges[enough[0] if len(enough) else -1])
 
 
-def _on_simplex(counts: np.ndarray, total: float) -> np.ndarray:
-    """The nearest non-negative vector with this sum: subtract a constant, cut at zero."""
+def _at_most(counts: np.ndarray, total: float) -> np.ndarray:
+    """The nearest non-negative vector whose sum is at most this: subtract a constant, cut at 0."""
     falling = np.sort(counts)[::-1]
     excess = (np.cumsum(falling) - total) / np.arange(1, len(counts) + 1)
-    return np.maximum(counts - excess[np.flatnonzero(falling > excess)[-1]], 0.0)
+    beyond = np.flatnonzero(falling > excess)
+    return np.maximum(counts - max(float(excess[beyond[-1]]), 0.0), 0.0)
