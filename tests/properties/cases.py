@@ -11,7 +11,15 @@ import numpy as np
 from privopt import Budget, Problem, solve
 from privopt.facts import Facts
 from privopt.geometry import L2Ball, WholeSpace
-from privopt.losses import Absolute, Hinge, Huber, Logistic, SmoothedHinge, Squared
+from privopt.losses import (
+    Absolute,
+    Hinge,
+    Huber,
+    Logistic,
+    SmoothedHinge,
+    SmoothedQuantile,
+    Squared,
+)
 from privopt.privacy.budget import NEIGHBOURING
 from privopt.solvers import Plan, catalogue
 
@@ -40,6 +48,14 @@ PROBLEMS = {
     "hinge": Problem(Hinge(), L2Ball(3.0)),
     "absolute": Problem(Absolute(), L2Ball(3.0)),
     "bounded columns": Problem(Logistic(), WholeSpace(), intercept=0.5, column_bounds=1.0),
+    "bounded columns, hinge": Problem(SmoothedHinge(0.5), intercept=0.5, column_bounds=1.0),
+    "bounded columns, squares": Problem(
+        Squared(residual_clip=0.5), intercept=0.5, l2=0.01, column_bounds=1.0
+    ),
+    "bounded columns, huber": Problem(Huber(0.2), intercept=0.5, column_bounds=1.0),
+    "bounded columns, quantile": Problem(
+        SmoothedQuantile(0.9, 0.1), intercept=0.5, column_bounds=1.0
+    ),
 }
 
 
