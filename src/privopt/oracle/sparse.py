@@ -31,6 +31,10 @@ class SparseRows:
         X = sp.csr_array(X)
         if X.dtype.kind != "f":
             X = X.astype(float)
+        outside = np.isfinite(X.data) & (abs(X.data) > bounds.entries)
+        if outside.any():
+            data = np.where(outside, np.sign(X.data) * bounds.entries, X.data)
+            X = sp.csr_array((data, X.indices, X.indptr), shape=X.shape)
         y = labels_like(y, X.data, np.float64, classification)
         largest = abs(X).max(axis=1).toarray().ravel() if X.shape[0] and X.shape[1] else 0.0
         largest = np.broadcast_to(largest, X.shape[0])
