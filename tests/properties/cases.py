@@ -10,7 +10,7 @@ import numpy as np
 
 from privopt import Budget, Problem, solve
 from privopt.facts import Facts
-from privopt.geometry import L1Ball, L2Ball, Simplex, WholeSpace
+from privopt.geometry import Box, L1Ball, L2Ball, Simplex, WholeSpace
 from privopt.losses import Absolute, Hinge, Huber, Logistic, SmoothedHinge, Squared
 from privopt.privacy.budget import NEIGHBOURING
 from privopt.solvers import Plan, catalogue
@@ -18,6 +18,8 @@ from privopt.solvers import Plan, catalogue
 SHORT: dict[str, dict[str, Any]] = {
     "noisy_gd": {"n_iter": 12},
     "frank_wolfe": {"n_iter": 6},
+    "greedy_coordinate": {"n_iter": 4},
+    "coordinate_descent": {"n_iter": 8},
     "localization": {"n_iter": 12},
     "bolt_on_sgd": {"batch_size": 7},
     "phased_localization": {"batch_size": 5},
@@ -31,6 +33,7 @@ DELTAS = (0.0, 1e-5)
 FOR: dict[str, set[str]] = {
     "l1 ball": {"frank_wolfe", "noisy_gd"},
     "simplex, ridge": {"frank_wolfe"},
+    "box, ridge": {"greedy_coordinate", "coordinate_descent"},
 }
 PROBLEMS = {
     "logistic": Problem(Logistic(), L2Ball(3.0)),
@@ -42,6 +45,7 @@ PROBLEMS = {
     "absolute": Problem(Absolute(), L2Ball(3.0)),
     "l1 ball": Problem(Squared(residual_clip=1.0), L1Ball(2.0), column_bounds=1.0),
     "simplex, ridge": Problem(Logistic(), Simplex(3.0), intercept=0.5, l2=0.1),
+    "box, ridge": Problem(Huber(0.5), Box(-1.0, 2.0), column_bounds=1.0, l2=0.05),
     "bounded columns": Problem(Logistic(), WholeSpace(), intercept=0.5, column_bounds=1.0),
 }
 
