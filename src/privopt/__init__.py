@@ -5,7 +5,7 @@ from importlib.metadata import version
 
 from privopt import geometry, losses
 from privopt.estimators import LogisticRegression
-from privopt.planner import plan, solve
+from privopt.planner import plan, quantile, solve
 from privopt.privacy import Budget, Certificate, PrivacyWarning, Refused
 from privopt.problem import Problem
 
@@ -22,5 +22,6 @@ __all__ = [
     "geometry",
     "losses",
     "plan",
+    "quantile",
     "solve",
 ]

@@ -127,7 +127,7 @@ def test_plan_values_that_do_not_exist(arguments):
 # ---------------------------------------------------------------- account
 @pytest.mark.parametrize(("epsilon", "multiplier"), [(0.1, "36.30"), (1, "4.224"), (4, "1.194")])
 def test_account_finds_the_noise(epsilon, multiplier):
-    """The numbers of the book, to three digits or better."""
+    """Known values, to three digits or better."""
     result = run("account", "--epsilon", epsilon)
     assert result.exit_code == 0
     found = float(text_of(result).split("noise multiplier")[1].split()[1])

@@ -67,7 +67,7 @@ def test_it_is_the_solution_of_the_problem_it_states(two):
     problem = Problem(Logistic(), data_norm=0.6, intercept=0.2)
     signs = np.where(y == "yes", 1.0, -1.0)
     result = solve(problem, X, signs, budget=Budget(0.8, 1e-6), random_state=9)
-    np.testing.assert_array_equal(model.coef_[0], result.theta[:3])
+    np.testing.assert_allclose(model.coef_[0], result.theta[:3], rtol=1e-12)
     assert model.intercept_[0] == pytest.approx(result.theta[3] * 0.2, rel=1e-12)
     assert model.plan_.name == result.plan.name
 

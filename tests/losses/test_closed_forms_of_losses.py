@@ -3,8 +3,19 @@
 import mpmath
 import numpy as np
 import pytest
+from scipy.optimize import minimize_scalar
+from scipy.special import expit
 
-from privopt.losses import Absolute, Hinge, Huber, Logistic, Quantile, SmoothedHinge, Squared
+from privopt.losses import (
+    Absolute,
+    CappedLogistic,
+    Hinge,
+    Huber,
+    Logistic,
+    Quantile,
+    SmoothedHinge,
+    Squared,
+)
 
 Z = np.linspace(-5.0, 5.0, 101)
 
@@ -45,6 +56,96 @@ def test_hinges(y):
         middle = (1 + w - m) ** 2 / (4 * w)
         expected = np.where(m >= 1 + w, 0.0, np.where(m > 1 - w, middle, 1 - m))
         np.testing.assert_allclose(SmoothedHinge(w).value(Z, y), expected, atol=1e-14)
+
+
+# ------------------------------------------------------------ the capped slope
+CAPS = (0.1, 0.3, 0.5, 0.7, 0.95, 1.0)
+every_cap = pytest.mark.parametrize("cap", CAPS)
+
+
+@every_cap
+@pytest.mark.parametrize("y", [-1.0, 1.0])
+def test_capped_logistic_against_high_precision(cap, y):
+    """Slope -y min(sigmoid(-m), cap); value its integral from infinity, where it vanishes."""
+    loss = CappedLogistic(cap)
+    z = np.array([-700.0, -30.0, -2.5, -1.0, -1e-8, 0.0, 1e-8, 0.4, 2.0, 36.0, 700.0])
+    with mpmath.workdps(60):
+        bend = mpmath.log(1 / mpmath.mpf(cap) - 1) if cap < 1 else -mpmath.inf
+        slope, value = [], []
+        for m in (mpmath.mpf(y * t) for t in z):
+            slope.append(-y * min(1 / (1 + mpmath.exp(m)), mpmath.mpf(cap)))
+            curved = max(m, bend)
+            value.append(mpmath.log1p(mpmath.exp(-curved)) + cap * (curved - m))
+    np.testing.assert_allclose(loss.slope(z, y), np.array(slope, dtype=float), atol=2e-16)
+    np.testing.assert_allclose(loss.value(z, y), np.array(value, dtype=float), rtol=3e-14)
+
+
+def test_a_cap_of_one_is_the_logistic_loss():
+    z = np.array([-1e300, -700.0, *Z, 700.0, 1e300])
+    for y in (-1.0, 1.0):
+        for name in ("value", "slope", "curvature"):
+            capped = getattr(CappedLogistic(1.0), name)(z, y)
+            np.testing.assert_allclose(
+                capped, getattr(Logistic(), name)(z, y), rtol=1e-14, atol=1e-16
+            )
+    assert CappedLogistic(1.0).lipschitz == Logistic().lipschitz
+    assert CappedLogistic(1.0).smoothness == Logistic().smoothness
+    np.testing.assert_allclose(CappedLogistic(1.0).probability(Z), expit(Z), rtol=1e-14)
+
+
+def test_a_cap_of_one_half_keeps_the_gradient_at_zero():
+    zero = np.zeros(1)
+    for y in (-1.0, 1.0):
+        assert CappedLogistic(0.5).slope(zero, y) == Logistic().slope(zero, y) == -y / 2
+    assert CappedLogistic(0.5).lipschitz == Logistic().lipschitz / 2
+
+
+@every_cap
+def test_probability_is_the_inverse_link_of_the_book(cap):
+    """For z >= 0: c / (c + sigmoid(-z)) with c = min(sigmoid(z), cap); mirrored below."""
+    loss, z = CappedLogistic(cap), np.linspace(0.0, 30.0, 200)
+    if cap >= 0.5:
+        c = np.minimum(expit(z), cap)
+        np.testing.assert_allclose(loss.probability(z), c / (c + expit(-z)), rtol=1e-13)
+    np.testing.assert_allclose(loss.probability(z) + loss.probability(-z), 1.0, rtol=1e-14)
+    assert (np.diff(loss.probability(np.linspace(-30, 30, 500))) >= 0).all()
+    assert loss.probability(np.zeros(1)) == 0.5
+
+
+@every_cap
+def test_probability_and_margin_are_inverse_to_each_other(cap):
+    loss = CappedLogistic(cap)
+    for share in (0.01, 0.05, 0.2, 0.4, 0.49, 0.51, 0.6, 0.85, 0.99):
+        score = loss.margin(share)
+        assert loss.probability(np.array([score]))[0] == pytest.approx(share, rel=1e-12)
+        assert loss.margin(1 - share) == pytest.approx(-score, rel=1e-9, abs=1e-12)
+    # Below the bend of a cap under one half every score in a band has probability one half.
+    band = max(loss.bend, 0.0)
+    for score in (-12.0, -3.0, -0.9, -0.1, 0.1, 0.9, 3.0, 12.0):
+        share = float(loss.probability(np.array([score]))[0])
+        if abs(score) > band:
+            assert loss.margin(share) == pytest.approx(score, rel=1e-9)
+        else:
+            assert share == 0.5
+    assert abs(loss.margin(0.5)) <= band + 1e-12
+
+
+@every_cap
+@pytest.mark.parametrize("share", [0.03, 0.3, 0.45, 0.55, 0.8, 0.98])
+def test_the_margin_of_a_share_minimises_the_expected_loss(cap, share):
+    loss = CappedLogistic(cap)
+
+    def expected(score):
+        z = np.array([score])
+        return float(share * loss.value(z, 1.0)[0] + (1 - share) * loss.value(z, -1.0)[0])
+
+    best = minimize_scalar(expected, bounds=(-15, 15), method="bounded", options={"xatol": 1e-10})
+    score = loss.margin(share)
+    assert expected(score) <= best.fun + 1e-12
+    assert score == pytest.approx(best.x, abs=1e-4)
+    # and back: the probability that a score states is the one for which it is the best.
+    assert loss.probability(np.array([best.x]))[0] == pytest.approx(share, abs=1e-4)
+    assert np.sign(score) == np.sign(share - 0.5)  # the class with the larger share wins
 
 
 def test_a_constant_fit_of_the_quantile_loss_is_the_quantile():

@@ -9,6 +9,7 @@ import pytest
 
 from privopt.losses import (
     Absolute,
+    CappedLogistic,
     Hinge,
     Huber,
     Logistic,
@@ -20,6 +21,10 @@ from privopt.losses import (
 
 LOSSES = [
     Logistic(),
+    CappedLogistic(),
+    CappedLogistic(cap=0.25),
+    CappedLogistic(cap=0.8),
+    CappedLogistic(cap=1.0),
     Squared(),
     Squared(residual_clip=0.7),
     Huber(),
@@ -45,6 +50,10 @@ def kinks_of(loss: Loss, y: float) -> list[float]:
     match loss:
         case Logistic() | Squared(residual_clip=None):
             return []
+        case CappedLogistic(cap=1.0):
+            return []
+        case CappedLogistic(cap=cap):
+            return [y * math.log(1 / cap - 1)]
         case Squared(residual_clip=w) | Huber(width=w):
             return [y - w, y + w]
         case SmoothedHinge(width=w):
@@ -127,7 +136,8 @@ def test_one_signed_says_whether_the_slope_changes_its_sign(loss):
     slopes = [loss.slope(GRID, y) for y in labels_of(loss)]
     changes = any((s > 0).any() and (s < 0).any() for s in slopes)
     assert loss.one_signed is not changes
-    assert loss.classification is isinstance(loss, Logistic | Hinge | SmoothedHinge)
+    classifiers = Logistic | CappedLogistic | Hinge | SmoothedHinge
+    assert loss.classification is isinstance(loss, classifiers)
 
 
 @every
@@ -239,6 +249,10 @@ def test_equal_by_value_hashable_picklable_and_frozen(loss):
         (lambda: Huber(width=-1.0), "positive finite width"),
         (lambda: Huber(width=math.nan), "positive finite width"),
         (lambda: SmoothedHinge(width=0.0), "positive finite width"),
+        (lambda: CappedLogistic(cap=0.0), r"cap must lie in \(0, 1\]"),
+        (lambda: CappedLogistic(cap=-0.5), r"cap must lie in \(0, 1\]"),
+        (lambda: CappedLogistic(cap=1.001), r"cap must lie in \(0, 1\]"),
+        (lambda: CappedLogistic(cap=math.nan), r"cap must lie in \(0, 1\]"),
         (lambda: Quantile(0.0), "strictly between 0 and 1"),
         (lambda: Quantile(math.nan), "strictly between 0 and 1"),
     ],

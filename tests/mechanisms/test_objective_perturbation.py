@@ -1,4 +1,4 @@
-"""Laws of objective perturbation (book 1, section 2.4), and what it refuses.
+"""Laws of objective perturbation, and what it refuses.
 
 Seeded. On a fresh seed each comparison would raise a false alarm with a probability of 1e-6.
 """

@@ -1,4 +1,4 @@
-"""Laws, sensitivities and refusals of output perturbation (book 1, sections 3.1 and 9).
+"""Laws, sensitivities and refusals of output perturbation.
 
 Seeded. On a fresh seed each comparison would raise a false alarm with a probability of 1e-6.
 """

@@ -1,4 +1,4 @@
-"""Stability of SGD over a fixed order (book 1, section 3.3, and its corrections 6 and 7)."""
+"""Stability of SGD over a fixed order."""
 
 import math
 

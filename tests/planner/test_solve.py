@@ -22,7 +22,7 @@ from privopt.solvers import catalogue, execute, row_bounds
 
 PROBLEM = Problem(Logistic(), L2Ball(4.0), intercept=0.5)
 NAMES = sorted(catalogue())
-SHORT = {"noisy_gd": {"n_iter": 20}}
+SHORT = {"noisy_gd": {"n_iter": 20}, "one_point_sgd": {"n_iter": 20}, "noisy_sgd": {"n_iter": 20}}
 
 
 def data(n=200, p=3, seed=0):

@@ -10,6 +10,7 @@ from privopt.privacy.kinds import (
     KINDS,
     BoundedRange,
     Concentrated,
+    FixedSizeGaussian,
     Gaussian,
     ObjectiveGaussian,
     Pure,
@@ -24,6 +25,7 @@ EXAMPLES = [
     Concentrated(0.01),
     ObjectiveGaussian(0.4, 0.1, True, 2),
     SampledGaussian(0.1, 0.7),
+    FixedSizeGaussian(0.1, 0.7),
 ]
 
 

@@ -23,6 +23,7 @@ from privopt.privacy.budget import NEIGHBOURING
 from privopt.solvers import catalogue, declare, execute, row_bounds
 
 from .cases import (
+    ENOUGH,
     PROBLEMS,
     RECORDS,
     WITHOUT_NOISE,
@@ -135,8 +136,8 @@ def test_without_noise_it_reaches_the_optimum(name, problem):
 def test_error_falls_with_data_and_with_epsilon(name):
     """Ten times the records, or the budget, at least halves the mean excess risk."""
     task = Problem(Logistic(), L2Ball(5.0))
-    if not applies(name, task, Budget(1.0, 1e-6), 500, 4):
-        pytest.skip(f"{name} refuses this problem")
+    if not applies(name, task, Budget(0.3, 1e-6), 5000, 4):
+        pytest.skip(f"{name} refuses as many records")
 
     def excess(n, epsilon):
         X, y = sample(n, 4, seed=3)
@@ -146,9 +147,7 @@ def test_error_falls_with_data_and_with_epsilon(name):
         budget = Budget(epsilon, 1e-6)
         found = []
         for seed in range(10):
-            plan = make_plan(
-                name, task, budget, n, 4, **({"n_iter": 60} if name == "noisy_gd" else {})
-            )
+            plan = make_plan(name, task, budget, n, 4, **ENOUGH.get(name, {}))
             source = SeededSource(seed)
             oracle = Oracle.over(
                 X, y, neighbouring="zero_out", bounds=row_bounds(plan), source=source

@@ -1,4 +1,4 @@
-"""The books' formulas, written a second time with other tools, and small data sets."""
+"""The formulas, written a second time with other tools, and small data sets."""
 
 from __future__ import annotations
 

@@ -189,6 +189,25 @@ def test_features_beyond_their_bounds_are_clipped_entry_by_entry():
     np.testing.assert_allclose(fit(sp.csr_array(X)).theta, expected, atol=1e-12)
 
 
+def test_entries_stored_twice_are_one_entry():
+    """A sparse matrix may hold a cell in two halves: the clip is for their sum."""
+    bounds = RowBounds(math.inf, 0.0, 1.0)
+    query = CoordinateClippedGradient(Squared(), 1.0, bounds, 2)
+    halves = sp.csr_array(
+        (np.array([0.9, 0.9, 0.9]), np.array([1, 1, 1]), np.array([0, 3])), (1, 2)
+    )
+    oracle = Oracle.over(
+        halves,
+        np.array([-5.0]),
+        neighbouring="zero_out",
+        bounds=bounds,
+        source=SilentSource(),
+        classification=False,
+    )
+    np.testing.assert_array_equal(record_of(oracle.everything().ask(query)), [0.0, 1.0])
+    assert halves.nnz == 3
+
+
 def test_the_question_and_the_rows_must_agree():
     bounds = RowBounds(math.inf, 0.0, 1.0)
     oracle = Oracle.over(

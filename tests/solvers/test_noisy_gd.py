@@ -46,12 +46,11 @@ def facts(problem=BALL, n=1000, p=2, relation="zero_out", repeats=1):
     ],
 )
 def test_steps_of_the_smooth_rule(p, n, epsilon, steps):
-    """Book 1, section 6, column T: the first number of steps at which the bound stops falling.
+    """The first number of steps at which the smooth bound stops falling.
 
-    Three times as many are allowed; far more would let the Lipschitz rule, whose bound falls on
-    and on, take over.
+    The Lipschitz rule's bound falls on, to 1/sqrt(2) of it, for far more steps: not worth them.
     """
-    found = GD.settings(facts(n=n, p=p), Budget(epsilon, 1e-6), most_steps=3 * steps)
+    found = GD.settings(facts(n=n, p=p), Budget(epsilon, 1e-6))
     assert (found.rule, found.n_iter) == ("smooth", steps)
     path = 5 * gdp_mu(epsilon, 1e-6) / math.sqrt(2 * p)  # the best step times T
     assert math.ceil(n / 4 * path) == steps
@@ -76,7 +75,8 @@ def smooth_bound(n, radius, variance, steps, ridge=0.0):
 @pytest.mark.parametrize("l2", [0.0, 0.05])
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_the_bound_is_the_best_of_its_formulas(delta, relation, n, p, epsilon, l2, repeats):
-    """Every rule and every number of steps tried by hand; the solver's choice is within 2 %."""
+    """Every rule and every number of steps tried by hand; the choice is within 2 % of its rule's
+    best, and no other rule is better by half."""
     problem, most = Problem(Logistic(), L2Ball(5.0), l2=l2), 100
     budget = Budget(epsilon, delta, relation)
     found = GD.settings(facts(problem, n, p, relation, repeats), budget, most_steps=most)
@@ -96,7 +96,8 @@ def test_the_bound_is_the_best_of_its_formulas(delta, relation, n, p, epsilon, l
     # The stated bound belongs to the stated rule and steps ...
     assert found.bound * n == pytest.approx(best[found.rule, found.n_iter], rel=2e-3)
     # ... and hardly any other choice has a smaller one.
-    assert found.bound * n <= 1.02 * min(best.values())
+    assert found.bound * n <= 1.02 * min(v for (rule, _), v in best.items() if rule == found.rule)
+    assert found.bound * n <= 1.02 * 1.5 * min(best.values())
     assert found.passes == found.n_iter * repeats
 
 

@@ -39,7 +39,7 @@ def best(X, y, l2=0.0):
 
 @pytest.mark.statistical
 def test_measured_error_with_a_ridge():
-    """Book 1, section 3.2: sum excess .25 at p = 2, n = 1e4, ridge .02 n, pure, replace_one."""
+    """Measured before: sum excess .25 at p = 2, n = 1e4, ridge .02 n, pure, replace_one."""
     X, y = sphere(10_000, 2)
     task = Problem(Logistic(), L2Ball(5.0), l2=0.02)
     budget, least = Budget(1.0, 0.0, "replace_one"), best(X, y, 0.02)
@@ -53,7 +53,7 @@ def test_measured_error_with_a_ridge():
 @pytest.mark.statistical
 @pytest.mark.parametrize(("p", "target"), [(2, 9.7e-3), (10, 2.4e-2)])
 def test_measured_error_without_a_ridge(p, target):
-    """Book 1, section 6, column outP at n = 1e3, epsilon = 1."""
+    """Mean excess measured before at n = 1e3, epsilon = 1."""
     X, y = sphere(1000, p)
     task, budget = Problem(Logistic(), L2Ball(5.0)), Budget(1.0, 1e-6)
     found = [

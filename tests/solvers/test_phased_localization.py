@@ -1,4 +1,4 @@
-"""Phased localization: parallel composition, the bound of the book, sensitivity of each phase."""
+"""Phased localization: parallel composition, its bound, sensitivity of each phase."""
 
 import numpy as np
 import pytest
@@ -68,10 +68,10 @@ def test_the_bound_is_the_one_of_the_book():
     budget = Budget(1.0, 1e-6, "replace_one")
     found = SOLVER.settings(facts(n, p, "replace_one"), budget, noise="gaussian", batch_size=1)
     mu, eta = gaussian_mu(1.0, 1e-6), found.step
-    book = 4 * radius**2 / (eta * n) + eta * (
+    formula = 4 * radius**2 / (eta * n) + eta * (
         16 * p / (mu**2 * n) + 1 / 6 + 2 * np.sqrt(p) / (mu * n**2)
     )
-    assert found.bound == pytest.approx(book, rel=0.01)
+    assert found.bound == pytest.approx(formula, rel=0.01)
     best = 2 * radius / np.sqrt(16 * p / mu**2 + n / 6)
     assert eta == pytest.approx(min(8 / 0.25, best), rel=0.01)
 
@@ -79,7 +79,7 @@ def test_the_bound_is_the_one_of_the_book():
 @pytest.mark.statistical
 @pytest.mark.parametrize(("p", "target"), [(10, 0.066), (50, 0.025)])
 def test_measured_error(p, target):
-    """Book 1, section 4.5: population excess at n = 1e3, epsilon = 1, replace_one, Gaussian."""
+    """Measured before: population excess at n = 1e3, epsilon = 1, replace_one, Gaussian."""
     n = 1000
     rng = np.random.default_rng(p)
     truth = rng.standard_normal(p)

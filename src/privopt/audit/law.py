@@ -12,12 +12,14 @@ from scipy.special import softmax
 
 from privopt.audit.replay import Release, Tape
 from privopt.mechanisms import (
+    ExponentialDensity,
     ExponentialMechanism,
     ObjectivePerturbation,
     OutputPerturbation,
     PermuteAndFlip,
 )
 from privopt.mechanisms.selection import flip_probabilities
+from privopt.noise import SeededSource
 from privopt.oracle.objective import Objective
 from privopt.privacy.kinds import BoundedRange, Gaussian, Kind, ObjectiveGaussian, Pure
 
@@ -27,10 +29,11 @@ def noise_p_value(tapes: list[Tape]) -> float:
 
     A release with additive noise gives one statistic that is Gamma distributed under its own event:
     half the squared standardised noise (shape p/2) for Gaussian noise, the scaled norm (shape p)
-    for pure noise. Their sum over releases is Gamma with the summed shape. A choice among scores
-    gives its score in units of the noise, less its mean under the declared probabilities; the sum
-    over releases is close to normal with the summed variance. It is what a likelihood ratio test
-    of the scale looks at. The smaller p-value of the two is taken, times the number of tests.
+    for pure noise, minus the logarithm of a uniform variable (shape 1) for a density. Their sum
+    over releases is Gamma with the summed shape. A choice among scores gives its score in units of
+    the noise, less its mean under the declared probabilities; the sum over releases is close to
+    normal with the summed variance. It is what a likelihood ratio test of the scale looks at. The
+    smaller p-value of the two is taken, times the number of tests.
     """
     total, shape, excess, variance = 0.0, 0.0, 0.0, 0.0
     for tape in tapes:
@@ -56,6 +59,8 @@ def _statistic(release: Release) -> tuple[float, float]:
         noise = release.result - mechanism.algorithm.value(release.payload)
         radius = mechanism.sensitivity(release.reach)
         return _of_kind(release.event.kinds[0], noise, radius, "l2")
+    if isinstance(mechanism, ExponentialDensity):
+        return _density_statistic(release, mechanism)
     if isinstance(release.payload, Objective):
         return _objective_statistic(release)
     noise = np.atleast_1d(release.result - release.payload)
@@ -101,3 +106,33 @@ def _objective_statistic(release: Release) -> tuple[float, float]:
     determinant = facts.rank * np.log1p(facts.smoothness / mechanism.regularisation)
     scale = release.reach.radius / (kind.epsilon - determinant)
     return float(np.linalg.norm(b)) / scale, float(b.size)
+
+
+def _density_statistic(release: Release, mechanism: ExponentialDensity) -> tuple[float, float]:
+    """On a line of fixed direction through the release, its place given the line has a known law.
+
+    Its distribution function u, by quadrature on the chord, is uniform; so is 1 - |2u - 1|, which
+    is small too often where the density is wider than declared and too rarely where it is narrower.
+    """
+    kind = release.event.kinds[0]
+    assert isinstance(kind, (BoundedRange, Gaussian))
+    strength = kind.eta if isinstance(kind, BoundedRange) else kind.mu
+    target = mechanism.target(release.payload, release.reach, strength)
+    body = target.body
+    point = body.coordinates(release.result)
+    direction = SeededSource(1).noise.standard_normal(body.dimension)
+    direction /= np.linalg.norm(direction)
+    ends = []
+    for sign in (-1.0, 1.0):
+        low, high = 0.0, 4 * body.radius
+        for _ in range(60):
+            middle = (low + high) / 2
+            there = body.inside((point + sign * middle * direction)[None])[0]
+            low, high = (middle, high) if there else (low, middle)
+        ends.append(sign * low)
+    at = np.linspace(ends[0], ends[1], 2001)
+    heights = -target.potentials(point + at[:, None] * direction)
+    mass = np.exp(heights - heights.max())
+    steps = np.concatenate([[0.0], np.cumsum((mass[1:] + mass[:-1]) / 2)])
+    u = float(np.interp(0.0, at, steps / steps[-1]))
+    return -float(np.log(max(1 - abs(2 * u - 1), 1e-300))), 1.0

@@ -16,12 +16,21 @@ import pickle
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from privopt.audit.neighbours import Pair
-from privopt.mechanisms import HOOK, Mechanism, OutputPerturbation, same_event
+from privopt.mechanisms import (
+    HOOK,
+    ExponentialDensity,
+    Mechanism,
+    OutputPerturbation,
+    same_event,
+)
+from privopt.mechanisms.density import body_of
+from privopt.mechanisms.exponential_density import loss_range
 from privopt.noise import SeededSource
 from privopt.oracle.objective import Objective
 from privopt.oracle.reach import Reach
@@ -84,7 +93,11 @@ class Tape:
             self.findings.append(f"{label}: its event or its noise depends on data")
         if not _same_reach(reach, old.reach):
             self.findings.append(f"{label}: its declared reach depends on data")
-        for what, moved, allowed in movements(old.payload, payload, old.reach, mechanism):
+        checks = chain(
+            movements(old.payload, payload, old.reach, mechanism),
+            _range_movement(mechanism, old.payload, payload, old.reach),
+        )
+        for what, moved, allowed in checks:
             if not moved <= allowed * (1 + SLACK):
                 self.findings.append(f"{label}: {what} moved {moved:.6g}, declared {allowed:.6g}")
 
@@ -146,6 +159,23 @@ def _function_movements(
         rank = int(np.sum(size > 1e-9 * max(1.0, facts.smoothness)))
         records = 2 if reach.radius > reach.single else 1
         yield "the rank of the curvature", float(rank), float(records * facts.rank)
+
+
+def _range_movement(
+    mechanism: Mechanism, one: Any, other: Any, reach: Reach
+) -> Iterator[tuple[str, float, float]]:
+    """An exponential mechanism rests on the range of the two functions' difference."""
+    if not isinstance(mechanism, ExponentialDensity) or mechanism.noise != "pure":
+        return
+    body = body_of(mechanism.domain, one.dimension)
+    generator = SeededSource(2).noise
+    ways = generator.standard_normal((40, body.dimension))
+    points = np.array([body.project(body.centre + 9 * body.radius * way) for way in ways])
+    thetas = body.thetas(np.vstack([points, body.centre]))
+    difference = one.values(thetas) - other.values(thetas)
+    allowed = loss_range(one.loss, one.rows.bounds.size, mechanism.domain, one.dimension)
+    records = reach.radius / reach.single
+    yield "the range on the domain", float(np.ptp(difference)), float(records * allowed)
 
 
 def _same_reach(one: Reach, other: Reach) -> bool:

@@ -30,10 +30,10 @@ class ColumnBounds:
             missing = [str(name) for name in names if name not in bounds]
             if missing:
                 raise ValueError(f"bounds are missing for column {missing[0]!r}.")
-            pairs = np.array([bounds[name] for name in names], dtype=float)
-            if pairs.shape != (features, 2):
+            pairs = [bounds[name] for name in names]
+            if any(np.shape(pair) != (2,) for pair in pairs):
                 raise ValueError("each column's bounds must be a pair (low, high).")
-            low, high = pairs.T
+            low, high = np.array(pairs, dtype=float).T
         else:
             try:
                 low, high = (np.asarray(side, dtype=float) for side in bounds)
@@ -57,7 +57,7 @@ class ColumnBounds:
         return np.maximum(np.abs(self.high - self.shift), np.abs(self.low - self.shift))
 
     def apply(self, X: Any) -> Any:
-        """A bounded copy of X; its type and precision are kept, NaN stays NaN."""
+        """A bounded copy of X in its own precision; NaN stays NaN, and infinity becomes it."""
         if sp.issparse(X):
             if self.shift.any():
                 raise ValueError(
@@ -65,10 +65,13 @@ class ColumnBounds:
                     "the value of its empty entries."
                 )
             X = sp.csr_array(X, copy=True)
+            X.data[np.isinf(X.data)] = np.nan
             low, high = (np.asarray(side)[X.indices] for side in (self.low, self.high))
             X.data = (np.clip(X.data, low, high) / self.reach[X.indices]).astype(X.dtype)
             return X
+        wild = np.isinf(X)
         X = np.clip(X, self.low.astype(X.dtype), self.high.astype(X.dtype))
+        X[wild] = np.nan
         X -= self.shift.astype(X.dtype)
         X /= self.reach.astype(X.dtype)
         return X

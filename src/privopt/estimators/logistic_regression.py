@@ -170,15 +170,13 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: Any) -> np.ndarray:
         """Signed scores: one per row for two classes, one per row and class for more."""
         check_is_fitted(self, "coef_")
-        X = self._finite(
-            validate_data(
-                self,
-                concrete(X),
-                accept_sparse="csr",
-                dtype=_FLOATS,
-                reset=False,
-                ensure_all_finite=False,
-            )
+        X = validate_data(
+            self,
+            concrete(X),
+            accept_sparse="csr",
+            dtype=_FLOATS,
+            reset=False,
+            ensure_all_finite=False,
         )
         declared = self._declared(X.shape[1])
         reach, shift = 1.0, 0.0
@@ -186,7 +184,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
             X, reach, shift = declared.apply(X), declared.reach, declared.shift
         coef = self.coef_ * reach
         intercept = self.intercept_ + self.coef_ @ np.broadcast_to(shift, X.shape[1])
-        X = tamed(X)
+        X = tamed(self._finite(X))
         scores = np.asarray(X @ coef.T)
         if self._row_map is not None:
             factors = self._row_map.factors(X) * self._row_map.clip_norm

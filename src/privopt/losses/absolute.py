@@ -26,6 +26,13 @@ class Absolute(Loss):
         return array_namespace(z).zeros_like(z)
 
     @property
+    def linear_beyond(self) -> float:
+        return 0.0
+
+    def pieces(self, y: Array) -> tuple[Array, Array, Array]:
+        return y, 0.0 * y - 1.0, 0.0 * y + 1.0
+
+    @property
     def lipschitz(self) -> float:
         return 1.0
 

@@ -29,6 +29,9 @@ class Hinge(Loss):
     def curvature(self, z: Array, y: Array) -> Array:
         return array_namespace(z).zeros_like(z)
 
+    def pieces(self, y: Array) -> tuple[Array, Array, Array]:
+        return y, -0.5 * (1.0 + y), 0.5 * (1.0 - y)
+
     @property
     def lipschitz(self) -> float:
         return 1.0
@@ -75,6 +78,11 @@ class SmoothedHinge(Loss):
 
     def curvature(self, z: Array, y: Array) -> Array:
         distance = abs(1.0 - y * z)
+        xp = array_namespace(distance)
+        return self.smoothness * xp.astype(distance <= self.width, distance.dtype)
+
+    def least_curvature(self, z: Array, y: Array, width: Array) -> Array:
+        distance = abs(1.0 - y * z) + width
         xp = array_namespace(distance)
         return self.smoothness * xp.astype(distance <= self.width, distance.dtype)
 

@@ -16,6 +16,7 @@ class Logistic(Loss):
 
     one_signed: ClassVar[bool] = True
     classification: ClassVar[bool] = True
+    curved: ClassVar[bool] = True
 
     def value(self, z: Array, y: Array) -> Array:
         xp = array_namespace(z)
@@ -31,6 +32,12 @@ class Logistic(Loss):
         """Return (1 - tanh(z/2)^2)/4."""
         t = array_namespace(z).tanh(0.5 * z)
         return 0.25 * (1.0 - t * t)
+
+    def least_curvature(self, z: Array, y: Array, width: Array) -> Array:
+        # The curvature falls with |z|; e / (1 + e)^2 does not cancel where 1 - tanh^2 would.
+        xp = array_namespace(z)
+        e = xp.exp(-(abs(z) + width))
+        return e / (1.0 + e) ** 2
 
     @property
     def lipschitz(self) -> float:

@@ -25,11 +25,14 @@ class Loss(ABC):
         Whether for every fixed y the slope never changes its sign.
     classification : bool
         Whether labels are -1 and +1; otherwise they are real numbers.
+    curved : bool
+        Whether d2f/dz2 > 0 at every margin, for every y.
     """
 
     convex: ClassVar[bool] = True
     one_signed: ClassVar[bool] = False
     classification: ClassVar[bool] = False
+    curved: ClassVar[bool] = False
 
     @abstractmethod
     def value(self, z: Array, y: Array) -> Array:
@@ -62,6 +65,19 @@ class Loss(ABC):
     def strong_convexity(self) -> float:
         """inf d2f/dz2."""
         return 0.0
+
+    @property
+    def linear_beyond(self) -> float:
+        """The distance |z - y| from which on f is linear in z, on either side; maybe infinite."""
+        return math.inf
+
+    def least_curvature(self, z: Array, y: Array, width: Array) -> Array:
+        """Return a lower bound of d2f/dz2 at all margins within `width` of z; at least 0."""
+        return 0.0 * z
+
+    def pieces(self, y: Array) -> tuple[Array, Array, Array] | None:
+        """Return margin of the kink, slope below and slope above it; None if not two lines."""
+        return None
 
     def lipschitz_in(self, norm: Norm, data_bound: float) -> float:
         """Return the Lipschitz constant of l with respect to `norm` on theta.

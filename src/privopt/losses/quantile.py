@@ -43,6 +43,13 @@ class Quantile(Loss):
         return array_namespace(z).zeros_like(z)
 
     @property
+    def linear_beyond(self) -> float:
+        return 0.0
+
+    def pieces(self, y: Array) -> tuple[Array, Array, Array]:
+        return y, 0.0 * y - self.q, 0.0 * y + (1.0 - self.q)
+
+    @property
     def lipschitz(self) -> float:
         return max(self.q, 1.0 - self.q)
 

@@ -45,6 +45,13 @@ class HuberisedResidual(Loss):
         return array_namespace(size).astype(size <= self.linear_from, size.dtype)
 
     @property
+    def linear_beyond(self) -> float:
+        return self.linear_from
+
+    def least_curvature(self, z: Array, y: Array, width: Array) -> Array:
+        return self.curvature(abs(z - y) + width, 0.0 * y)
+
+    @property
     def lipschitz(self) -> float:
         return self.linear_from
 

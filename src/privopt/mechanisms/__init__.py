@@ -1,19 +1,24 @@
 """The gate, and the mechanisms it runs."""
 
 from privopt.mechanisms.additive import Gaussian, Laplace, NormGamma
+from privopt.mechanisms.exponential_density import ExponentialDensity
 from privopt.mechanisms.gate import HOOK, Gate, Hook, same_event
+from privopt.mechanisms.grid_walk import GridWalk
 from privopt.mechanisms.mechanism import Mechanism
 from privopt.mechanisms.objective_perturbation import ObjectivePerturbation
 from privopt.mechanisms.output_perturbation import Minimiser, OutputPerturbation
+from privopt.mechanisms.rank_quantile import RankQuantile
 from privopt.mechanisms.selection import ExponentialMechanism, PermuteAndFlip, ReportNoisyMax
 from privopt.mechanisms.stable_sgd import StableSGD
 from privopt.mechanisms.standardizer import Standardizer
 
 __all__ = [
     "HOOK",
+    "ExponentialDensity",
     "ExponentialMechanism",
     "Gate",
     "Gaussian",
+    "GridWalk",
     "Hook",
     "Laplace",
     "Mechanism",
@@ -22,6 +27,7 @@ __all__ = [
     "ObjectivePerturbation",
     "OutputPerturbation",
     "PermuteAndFlip",
+    "RankQuantile",
     "ReportNoisyMax",
     "StableSGD",
     "Standardizer",

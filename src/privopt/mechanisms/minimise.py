@@ -40,6 +40,7 @@ def minimise(
     gradient_norm: float,
     domain: Domain | None = None,
     smoothness: float = math.inf,
+    start: np.ndarray | None = None,
 ) -> np.ndarray:
     """argmin of function(theta) + regularisation/2 ||theta - centre||^2 + <linear, theta>.
 
@@ -59,7 +60,7 @@ def minimise(
     def gradient(theta: np.ndarray) -> np.ndarray:
         return function.gradient(theta) + regularisation * (theta - centre) + linear
 
-    theta = centre.copy()
+    theta = centre.copy() if start is None else start.copy()
     at = gradient(theta)
     best = float(np.linalg.norm(at))
     newton = _Newton(function, regularisation)

@@ -96,6 +96,26 @@ class DenseRows:
 
         return float(math.fsum(self._over_blocks(theta, block)))
 
+    def totals(self, thetas: np.ndarray, weigh: Weigh) -> np.ndarray:
+        def block(X: Any, rows: slice, slope: Any, offset: Any) -> np.ndarray:
+            weights = self._weigh_many(X, rows, slope, offset, weigh)
+            return _to_numpy(self._xp.sum(weights, axis=0))
+
+        return sum(self._over_blocks(thetas, block), np.zeros(len(thetas)))
+
+    def weighted_sums(self, thetas: np.ndarray, weigh: Weigh) -> np.ndarray:
+        def block(X: Any, rows: slice, slope: Any, offset: Any) -> np.ndarray:
+            weights = self._weigh_many(X, rows, slope, offset, weigh)
+            scaled = weights if self._scale is None else weights * self._scale[rows][:, None]
+            sums = _to_numpy(scaled.T @ X)
+            if not self.bounds.intercept:
+                return sums
+            mass = _to_numpy(self._xp.sum(weights, axis=0))
+            return np.column_stack([sums, self.bounds.intercept * mass])
+
+        parts = self._over_blocks(thetas, block)
+        return sum(parts, np.zeros((len(thetas), self.dimension)))
+
     def weighted_gram(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
         def block(X: Any, rows: slice, slope: Any, offset: float) -> Any:
             return self._gram(X, self._weigh(X, rows, slope, offset, weigh), rows)
@@ -186,10 +206,20 @@ class DenseRows:
         )
 
     # ------------------------------------------------------------ one block
-    def _split(self, theta: np.ndarray) -> tuple[Any, float]:
-        """Coefficients in the array's own type, and the margin that the intercept adds."""
+    def _split(self, theta: np.ndarray) -> tuple[Any, Any]:
+        """Coefficients in the array's own type, and the margin that the intercept adds.
+
+        A matrix of points, one a row, gives one column of coefficients for each.
+        """
         features = int(self._X.shape[1])
         theta = np.asarray(theta, dtype=float)
+        if theta.ndim == 2:
+            margin = theta[:, features] * self.bounds.intercept if self.bounds.intercept else 0.0
+            place = {"dtype": self._dtype, "device": device(self._X)}
+            return (
+                self._xp.asarray(np.ascontiguousarray(theta[:, :features].T), **place),
+                self._xp.asarray(margin, **place),
+            )
         offset = float(theta[features] * self.bounds.intercept) if self.bounds.intercept else 0.0
         slope = self._xp.asarray(theta[:features], dtype=self._dtype, device=device(self._X))
         return slope, offset
@@ -210,6 +240,14 @@ class DenseRows:
         rounding error of the sum would move with a record, beyond its declared reach."""
         double = self._xp.float64
         return self._xp.astype(weights, double, copy=False) @ self._xp.astype(X, double, copy=False)
+
+    def _weigh_many(self, X: Any, rows: slice, slope: Any, offset: Any, weigh: Weigh) -> Any:
+        """Weights with one column per point; empty records weigh nothing."""
+        z = X @ slope
+        if self._scale is not None:
+            z = z * self._scale[rows][:, None]
+        weights = weigh(z + offset, self._y[rows][:, None], self._sizes[rows][:, None])
+        return weights if self._active is None else weights * self._active[rows][:, None]
 
     def _scaled(self, weights: Any, rows: slice) -> Any:
         return weights if self._scale is None else weights * self._scale[rows]

@@ -12,7 +12,8 @@ def labels_like(y: Any, X: Any, dtype: Any, classification: bool) -> Any:
     """Labels beside X; a classifier's become -1 or +1 (the loss's constants hold for no other),
     and NaN stays NaN, which empties its record."""
     if is_numpy_array(X):
-        xp, y = np, np.asarray(y, dtype=dtype)
+        with np.errstate(over="ignore"):  # a label beyond the type's range empties its record
+            xp, y = np, np.asarray(y, dtype=dtype)
     else:
         xp = array_namespace(X)
         y = xp.asarray(y, dtype=dtype, device=device(X))

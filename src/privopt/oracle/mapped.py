@@ -59,6 +59,7 @@ def scaled_norms(X: Any, row_map: RowMap) -> np.ndarray:
     """||scale * (x - centre)|| for each row of a NumPy or SciPy matrix, in double precision."""
     centre, scale = row_map.centre, row_map.scale
     if sp.issparse(X):
+        X = X.astype(float)
         square = scale**2
         positive = X.multiply(X) @ square + centre @ (square * centre)
         # A sparse row is not centred entry by entry: the slack covers what cancellation loses.
@@ -67,7 +68,8 @@ def scaled_norms(X: Any, row_map: RowMap) -> np.ndarray:
     height = max(64, (1 << 17) // max(1, X.shape[1]))
     for start in range(0, X.shape[0], height):
         block = scale * (np.asarray(X[start : start + height], dtype=float) - centre)
-        norms[start : start + height] = np.sqrt(np.einsum("ij,ij->i", block, block))
+        with np.errstate(over="ignore"):
+            norms[start : start + height] = np.sqrt(np.einsum("ij,ij->i", block, block))
     return norms
 
 
@@ -78,10 +80,11 @@ class MappedRows:
     its own sizes.
     """
 
-    __slots__ = ("_base", "_map", "bounds", "count", "dimension")
+    __slots__ = ("_base", "_map", "_squares", "bounds", "count", "dimension")
 
     def __init__(self, base: Rows, row_map: RowMap) -> None:
         self._base, self._map = base, row_map
+        self._squares: Any = None
         self.bounds = RowBounds(1.0)
         self.count = base.count
         self.dimension = row_map.dimension
@@ -90,7 +93,9 @@ class MappedRows:
     def build(cls, base: RawRows, row_map: RowMap) -> MappedRows:
         norms = np.hypot(base.features(lambda X: scaled_norms(X, row_map)), row_map.column)
         factors = 1 / np.maximum(norms, row_map.clip_norm)
-        notes = np.column_stack([factors, factors * norms])
+        # A row whose norm overflows is clipped to nothing.
+        sizes = factors * np.where(np.isfinite(norms), norms, 0.0)
+        notes = np.column_stack([factors, sizes])
         return cls(base.noted(notes).precise(), row_map)
 
     def weighted_sum(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
@@ -105,15 +110,28 @@ class MappedRows:
 
         return self._base.total(self._map.backward(theta), inner)
 
+    def totals(self, thetas: np.ndarray, weigh: Weigh) -> np.ndarray:
+        return np.array([self.total(theta, weigh) for theta in thetas])
+
+    def weighted_sums(self, thetas: np.ndarray, weigh: Weigh) -> np.ndarray:
+        sums = [self.weighted_sum(theta, weigh) for theta in thetas]
+        return np.array(sums).reshape(len(thetas), self.dimension)
+
     def weighted_gram(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
         inner = self._base.weighted_gram(self._map.backward(theta), _squared(weigh))
         return self._map.gram(inner)
 
     def weights(self, theta: np.ndarray, weigh: Weigh) -> Any:
-        return self._base.weights(self._map.backward(theta), _squared(weigh))
+        def inner(z: Any, y: Any, notes: Any) -> Any:
+            return weigh(z * notes[:, 0], y, notes[:, 1])
+
+        return self._base.weights(self._map.backward(theta), inner)
 
     def weighted_product(self, weights: Any, vector: np.ndarray) -> np.ndarray:
-        inner = self._base.weighted_product(weights, self._map.backward(vector))
+        if self._squares is None:
+            nowhere = np.zeros(self.dimension)
+            self._squares = self._base.weights(nowhere, lambda z, y, notes: notes[:, 0] ** 2)
+        inner = self._base.weighted_product(weights * self._squares, self._map.backward(vector))
         return self._map.forward(inner)
 
     def precise(self) -> MappedRows:

@@ -11,6 +11,8 @@ from privopt.losses import Loss
 from privopt.oracle.reach import FunctionFacts
 from privopt.oracle.rows import RowBounds, Rows
 
+AT_ONCE = 64
+
 
 def function_facts(
     loss: Loss, bounds: RowBounds, dimension: int, in_place: bool = False
@@ -50,6 +52,22 @@ class Objective:
     def value(self, theta: np.ndarray) -> float:
         return self.rows.total(theta, lambda z, y, size: self.loss.value(z, y))
 
+    def values(self, thetas: np.ndarray) -> np.ndarray:
+        """The value at each row of ``thetas``."""
+
+        def weigh(z: Any, y: Any, size: Any) -> Any:
+            return self.loss.value(z, y)
+
+        return np.concatenate([self.rows.totals(part, weigh) for part in _parts(thetas)])
+
+    def gradients(self, thetas: np.ndarray) -> np.ndarray:
+        """The gradient at each row of ``thetas``."""
+
+        def weigh(z: Any, y: Any, size: Any) -> Any:
+            return self.loss.slope(z, y)
+
+        return np.concatenate([self.rows.weighted_sums(part, weigh) for part in _parts(thetas)])
+
     def gradient(self, theta: np.ndarray) -> np.ndarray:
         return self.rows.weighted_sum(theta, lambda z, y, size: self.loss.slope(z, y))
 
@@ -71,3 +89,8 @@ class Objective:
 
     def hessian_product(self, curvatures: Any, vector: np.ndarray) -> np.ndarray:
         return self.rows.weighted_product(curvatures, vector)
+
+
+def _parts(thetas: np.ndarray) -> list[np.ndarray]:
+    """Few points at a time: a block of margins has one column for each."""
+    return [thetas[i : i + AT_ONCE] for i in range(0, max(len(thetas), 1), AT_ONCE)]

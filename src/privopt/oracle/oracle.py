@@ -165,6 +165,30 @@ class Oracle:
         rows = self._rows if rate >= 1 else self._rows.take(chosen)
         return View(rows, (self._cell,), Sampling(rate), number, self.neighbouring)
 
+    def fixed(self, size: int, of: int) -> View:
+        """A fresh batch of ``size`` of the ``of`` records, uniformly without replacement.
+
+        ``of`` is the public number of records. Only replace_one: under add_remove the number is
+        private, and under zero_out Poisson batches need half the noise.
+        """
+        if self.neighbouring != "replace_one":
+            raise Refused(
+                "batches of fixed size need a public number of records and "
+                f'neighbouring="replace_one"; under {self.neighbouring} use Poisson batches.'
+            )
+        if not 1 <= size <= of:
+            raise ValueError(f"a batch holds between 1 and {of} records, got {size}.")
+        number, rows = next(self._numbers), self._rows
+        if not isinstance(rows, EmptyRows):
+            if rows.count != of:
+                raise Refused(
+                    f"batches of fixed size were planned for {of} records; give the true number, "
+                    "which is public under replace_one."
+                )
+            rows = rows if size == of else rows.take(self._sampler.draw(of, size, number))
+        sampling = FULL if size == of else Sampling(size / of, fixed_size=True)
+        return View(rows, (self._cell,), sampling, number, self.neighbouring)
+
     def blocks(self, k: int) -> list[Oracle]:
         """Cut the records, in their given order, into k disjoint parts: parallel composition.
 

@@ -228,7 +228,7 @@ def tamed(X: Any) -> Any:
 def _power_norms(X: Any, power: int) -> np.ndarray:
     """l2 norm of each row of X ** power."""
     if sp.issparse(X):
-        return np.sqrt(np.asarray(X.power(2 * power).sum(axis=1), dtype=float).ravel())
+        return np.sqrt(np.asarray(X.astype(float).power(2 * power).sum(axis=1)).ravel())
     norms = np.empty(X.shape[0])
     for rows in _blocks(X):
         block = np.asarray(X[rows], dtype=float) ** power
@@ -240,7 +240,7 @@ def _clipped_sum(X: Any, power: int, bound: float) -> np.ndarray:
     """Sum of the rows of X ** power, each clipped to the bound, over the bound."""
     weights = 1 / np.maximum(_power_norms(X, power), bound)
     if sp.issparse(X):
-        return np.asarray(weights @ X.power(power), dtype=float).ravel()
+        return np.asarray(weights @ X.astype(float).power(power)).ravel()
     total = np.zeros(X.shape[1])
     for rows in _blocks(X):
         total += weights[rows] @ np.asarray(X[rows], dtype=float) ** power

@@ -64,6 +64,14 @@ class Rows(Protocol):
         """Sum over records of weigh(<x~, theta>, y, ||x~||); empty records count nothing."""
         ...
 
+    def totals(self, thetas: np.ndarray, weigh: Weigh) -> np.ndarray:
+        """``total`` at each row of ``thetas``; ``weigh`` gets one column per row."""
+        ...
+
+    def weighted_sums(self, thetas: np.ndarray, weigh: Weigh) -> np.ndarray:
+        """``weighted_sum`` at each row of ``thetas``."""
+        ...
+
     def weighted_gram(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
         """Sum over records of weigh(...) x~ x~^T."""
         ...
@@ -117,6 +125,12 @@ class EmptyRows:
 
     def total(self, theta: np.ndarray, weigh: Weigh) -> float:
         return 0.0
+
+    def totals(self, thetas: np.ndarray, weigh: Weigh) -> np.ndarray:
+        return np.zeros(len(thetas))
+
+    def weighted_sums(self, thetas: np.ndarray, weigh: Weigh) -> np.ndarray:
+        return np.zeros((len(thetas), self.dimension))
 
     def weighted_gram(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
         return np.zeros((self.dimension, self.dimension))

@@ -14,9 +14,10 @@ from privopt.noise import Source
 
 
 class Sampler(Protocol):
-    """Chooses each record independently with the given probability, and puts records in order."""
+    """Draws each record independently, or a set of given size, and puts records in order."""
 
     def choose(self, count: int, rate: float, view: int) -> np.ndarray: ...
+    def draw(self, count: int, size: int, view: int) -> np.ndarray: ...
     def order(self, count: int) -> np.ndarray:
         """A uniform order of the records, the same at every call."""
         ...
@@ -42,7 +43,7 @@ class GeometricSkips:
         return self._orders[count]
 
     def choose(self, count: int, rate: float, view: int) -> np.ndarray:
-        if rate >= 1:
+        if rate >= 1 or count == 0:
             return np.arange(count)
         chosen: list[np.ndarray] = []
         last = -1
@@ -55,6 +56,9 @@ class GeometricSkips:
             last = int(places[-1])
         places = np.concatenate(chosen)
         return places[places < count]
+
+    def draw(self, count: int, size: int, view: int) -> np.ndarray:
+        return self._source.coins.choice(count, size, replace=False, shuffle=False)
 
 
 class KeyedCoins:
@@ -74,6 +78,12 @@ class KeyedCoins:
         coins = np.array([self._coin(identity, view) for identity in self._ids])
         return np.flatnonzero(coins < rate)
 
+    def draw(self, count: int, size: int, view: int) -> np.ndarray:
+        if len(self._ids) != count:
+            raise ValueError("keyed coins need one identity per record.")
+        coins = np.array([self._coin(identity, view) for identity in self._ids])
+        return np.argsort(coins, kind="stable")[:size]
+
     def order(self, count: int) -> np.ndarray:
         if len(self._ids) != count:
             raise ValueError("keyed coins need one identity per record.")
@@ -84,5 +94,5 @@ class KeyedCoins:
         return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") / 2**64
 
 
-COUPLING: ContextVar[KeyedCoins | None] = ContextVar("privopt_coupling", default=None)
+COUPLING: ContextVar[Sampler | None] = ContextVar("privopt_coupling", default=None)
 """Coins for the oracles of this context, so that an audit can couple two runs."""

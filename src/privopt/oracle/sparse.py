@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -29,12 +30,10 @@ class SparseRows:
     def build(cls, X: Any, y: Any, bounds: RowBounds, classification: bool = True) -> SparseRows:
         """Clip rows to the public bound; rows that hold NaN or infinity become empty records."""
         X = sp.csr_array(X)
-        if X.dtype.kind != "f":
-            X = X.astype(float)
-        outside = np.isfinite(X.data) & (abs(X.data) > bounds.entries)
-        if outside.any():
-            data = np.where(outside, np.sign(X.data) * bounds.entries, X.data)
-            X = sp.csr_array((data, X.indices, X.indptr), shape=X.shape)
+        if X.dtype != np.float64:
+            X = X.astype(np.float64)  # sums of single-precision squares would miss the clip
+        if math.isfinite(bounds.entries):
+            X = _within(X, bounds.entries)
         y = labels_like(y, X.data, np.float64, classification)
         largest = abs(X).max(axis=1).toarray().ravel() if X.shape[0] and X.shape[1] else 0.0
         largest = np.broadcast_to(largest, X.shape[0])
@@ -50,8 +49,7 @@ class SparseRows:
             X.data = np.where(huge[owner], X.data / np.where(huge, largest, 1.0)[owner], X.data)
             X.data = np.where(huge[owner], X.data * 2.0**60, X.data)
             active = (~missing).astype(float)
-        squares = sp.csr_array((X.data.astype(float) ** 2, X.indices, X.indptr), shape=X.shape)
-        norms = np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
+        norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
         scale = None
         if (norms > bounds.data_norm).any():
             scale = bounds.data_norm / np.maximum(norms, bounds.data_norm)
@@ -66,6 +64,12 @@ class SparseRows:
 
     def total(self, theta: np.ndarray, weigh: Weigh) -> float:
         return float(np.sum(self._alive(self.weights(theta, weigh))))
+
+    def totals(self, thetas: np.ndarray, weigh: Weigh) -> np.ndarray:
+        return np.array([self.total(theta, weigh) for theta in thetas])
+
+    def weighted_sums(self, thetas: np.ndarray, weigh: Weigh) -> np.ndarray:
+        return np.array([self.weighted_sum(theta, weigh) for theta in thetas])
 
     def weighted_gram(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
         weights = self._alive(self.weights(theta, weigh))
@@ -142,3 +146,15 @@ class SparseRows:
 
     def _alive(self, weights: np.ndarray) -> np.ndarray:
         return weights if self._active is None else weights * self._active
+
+
+def _within(X: Any, bound: float) -> Any:
+    """X with its finite entries clipped; entries that are stored twice are added up before."""
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    outside = np.isfinite(X.data) & (abs(X.data) > bound)
+    if not outside.any():
+        return X
+    data = np.where(outside, np.sign(X.data) * bound, X.data)
+    return sp.csr_array((data, X.indices, X.indptr), shape=X.shape)

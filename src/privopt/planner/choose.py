@@ -46,12 +46,18 @@ def rank(facts: Facts, budget: Budget) -> Ranking:
             plans.append(Plan(solver, facts, budget, solver.settings(facts, budget)))
         else:
             refused[name] = sentence
-    least = min((plan.settings.bound for plan in plans if not plan.solver.reference), default=0.0)
+    bounds = {plan.name: plan.settings.bound for plan in plans}
+    # A solver that is measured worse than another is ranked as if its bound were not smaller.
+    after = {
+        plan.name: max(bounds[name] for name in (plan.name, *plan.solver.behind) if name in bounds)
+        for plan in plans
+    }
+    least = min((after[plan.name] for plan in plans if not plan.solver.reference), default=0.0)
 
     def order(plan: Plan) -> tuple[bool, bool, bool, float]:
-        settings, solver = plan.settings, plan.solver
-        tied = settings.bound <= TIE * least
-        last = settings.passes if tied else settings.bound
+        bound, solver = after[plan.name], plan.solver
+        tied = bound <= TIE * least
+        last = plan.settings.passes if tied else bound
         return solver.reference, solver.prefer(facts, budget) is None, not tied, last
 
     return Ranking(facts, budget, tuple(sorted(plans, key=order)), refused)

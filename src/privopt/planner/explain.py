@@ -30,6 +30,15 @@ def notes(ranking: Ranking) -> list[str]:
     """Sentences about refusals, and about what a positive delta would buy."""
     preferred = [plan.solver.prefer(ranking.facts, ranking.budget) for plan in ranking.plans]
     sentences = [sentence for sentence in preferred if sentence] + list(ranking.refused.values())
+    order = [plan.name for plan in ranking.plans]
+    bounds = {plan.name: plan.settings.bound for plan in ranking.plans}
+    for plan in ranking.plans:
+        for other in plan.solver.behind:
+            if other in order[: order.index(plan.name)] and bounds[other] > bounds[plan.name]:
+                sentences.append(
+                    f"{plan.name} has the smaller bound, but {other} does better on ordinary data "
+                    "and is ranked before it."
+                )
     if ranking.budget.pure and ranking.plans:
         delta = min(1e-6, 0.01 / ranking.facts.n)
         relaxed = rank(ranking.facts, replace(ranking.budget, delta=delta))

@@ -15,9 +15,14 @@ ROOT: Cell = ()
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a view chose its records: ``rate`` 1 takes all, below 1 is Poisson sampling."""
+    """How a view chose its records: ``rate`` 1 takes all, below 1 is Poisson sampling.
+
+    ``fixed_size``: instead, a uniformly random set whose size is the share ``rate`` of a public
+    number of records, without replacement.
+    """
 
     rate: float = 1.0
+    fixed_size: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 1:

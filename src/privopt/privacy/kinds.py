@@ -25,6 +25,7 @@ from privopt.privacy.profiles import (
     replace_tail,
     truncated_tail,
 )
+from privopt.privacy.sampled import fixed_size_distribution, poisson_distribution
 
 KINDS: dict[str, type[Kind]] = {}
 
@@ -262,7 +263,34 @@ class SampledGaussian(Kind):
     mu: float
 
     def distribution(self, step: float, neighbouring: Neighbouring) -> Any | None:
-        return sampled_gaussian_distribution(self.rate, self.mu, step, neighbouring)
+        if self.rate >= 1:
+            twice = 2 if neighbouring == "replace_one" else 1
+            return gaussian_distribution(twice * self.mu, step)
+        return poisson_distribution(self.rate, self.mu, step, neighbouring == "replace_one")
+
+    def strength(self) -> float:
+        return self.mu
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSizeGaussian(Kind):
+    """One batch of fixed size without replacement, released with Gaussian noise, all questions
+    together; replace_one only.
+
+    ``rate`` is the share of the records in a batch; ``mu`` is the movement of the batch's total, in
+    standard deviations, when one of its records is replaced (the diameter).
+    """
+
+    name: ClassVar[str] = "fixed_size_gaussian"
+    rate: float
+    mu: float
+
+    def distribution(self, step: float, neighbouring: Neighbouring) -> Any | None:
+        if neighbouring != "replace_one":
+            return None
+        if self.rate >= 1:
+            return gaussian_distribution(self.mu, step)
+        return fixed_size_distribution(self.rate, self.mu, step)
 
     def strength(self) -> float:
         return self.mu
@@ -291,27 +319,6 @@ def gaussian_distribution(mu: float, step: float) -> Any:
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     return pld.from_gaussian_mechanism(1 / mu, value_discretization_interval=step)
-
-
-def sampled_gaussian_distribution(
-    rate: float, mu: float, step: float, neighbouring: Neighbouring
-) -> Any:
-    """Poisson-subsampled Gaussian. zero_out is dp-accounting's REPLACE_SPECIAL (same pair as
-    add/remove); its REPLACE_ONE compares +1 with -1, so it takes the radius, not the diameter."""
-    from dp_accounting import NeighboringRelation
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    relation = {
-        "zero_out": NeighboringRelation.REPLACE_SPECIAL,
-        "add_remove": NeighboringRelation.ADD_OR_REMOVE_ONE,
-        "replace_one": NeighboringRelation.REPLACE_ONE,
-    }[neighbouring]
-    return pld.from_gaussian_mechanism(
-        1 / mu,
-        sampling_prob=rate,
-        value_discretization_interval=step,
-        neighboring_relation=relation,
-    )
 
 
 def pure_distribution(epsilon: float, step: float) -> Any:

@@ -19,6 +19,7 @@ from privopt.privacy.events import ROOT, Cell, Event, LanePath, Sampling
 from privopt.privacy.kinds import (
     BoundedRange,
     Concentrated,
+    FixedSizeGaussian,
     Gaussian,
     Kind,
     Pure,
@@ -39,6 +40,8 @@ class Step:
         if self.sampling.full:
             return self.kinds
         rate = self.sampling.rate
+        if self.sampling.fixed_size:
+            return self._resolve_fixed_size(neighbouring)
         if all(isinstance(kind, Gaussian) for kind in self.kinds):
             # One batch: a record is in all of its questions or in none.
             reach = math.sqrt(sum(k.single**2 for k in self.kinds if isinstance(k, Gaussian)))
@@ -52,13 +55,31 @@ class Step:
             "release it on all records, or use Gaussian noise."
         )
 
+    def _resolve_fixed_size(self, neighbouring: Neighbouring) -> tuple[Kind, ...]:
+        rate = self.sampling.rate
+        if neighbouring == "replace_one":
+            if all(isinstance(kind, Gaussian) for kind in self.kinds):
+                # Whoever is outside the batch stands for the replaced record: the diameter counts.
+                moved = math.sqrt(sum(k.mu**2 for k in self.kinds if isinstance(k, Gaussian)))
+                return (FixedSizeGaussian(rate, moved),)
+            epsilon = sum(kind.pure(neighbouring) for kind in self.kinds)
+            if epsilon < math.inf:
+                return (Pure(math.log1p(rate * math.expm1(epsilon))),)
+        names = " + ".join(sorted({kind.name for kind in self.kinds}))
+        raise Refused(
+            f"no accounting is known for {names} on a batch of fixed size under {neighbouring}: "
+            'use Poisson batches, or Gaussian noise and neighbouring="replace_one".'
+        )
+
     def to_dict(self) -> dict[str, Any]:
-        return {"rate": self.sampling.rate, "kinds": [kind.to_dict() for kind in self.kinds]}
+        design = {"fixed_size": True} if self.sampling.fixed_size else {}
+        kinds = [kind.to_dict() for kind in self.kinds]
+        return {"rate": self.sampling.rate, **design, "kinds": kinds}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Step:
         kinds = tuple(kind_from_dict(kind) for kind in data["kinds"])
-        return cls(Sampling(data["rate"]), kinds)
+        return cls(Sampling(data["rate"], bool(data.get("fixed_size", False))), kinds)
 
 
 Charge = Counter[Step]

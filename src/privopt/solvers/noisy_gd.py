@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -39,7 +39,18 @@ Rule = Literal["smooth", "lipschitz", "strongly_convex"]
 Average = Literal["suffix", "uniform", "last"]
 MOST_STEPS = 1000
 NEAR = 1.5
-"""Bounds this close are alike in practice: of their numbers of steps the smallest is taken."""
+"""Bounds of two rules this close are alike in practice: the rule with fewer steps is taken."""
+
+
+class Averaged(Protocol):
+    """Settings of a run whose iterates are averaged."""
+
+    @property
+    def rule(self) -> Rule: ...
+    @property
+    def n_iter(self) -> int: ...
+    @property
+    def average(self) -> Average: ...
 
 
 @dataclass(frozen=True)
@@ -88,14 +99,19 @@ class NoisyGD(Solver):
             raise ValueError(f"n_iter must be positive, got {n_iter}.")
         if average not in ("suffix", "uniform", "last"):
             raise ValueError(f"average must be suffix, uniform or last, got {average!r}.")
+        counts = [n_iter] if n_iter else _step_counts(facts, budget, clip_norm, most)
         found: list[tuple[float, Rule, int, float]] = []
-        for rule in _rules(facts):
-            for steps in [n_iter] if n_iter else _step_counts(facts, budget, clip_norm, most):
+        for rule in rules(facts):
+            best: tuple[float, Rule, int, float] | None = None
+            for steps in counts:
                 spread = _expected_square(facts, budget, clip_norm, steps)
-                step, bound = _tune(facts, rule, steps, spread)
-                found.append((bound, rule, steps, step))
-        least = min(found)[0]
-        near = [one for one in found if one[0] <= NEAR * least]
+                step, bound = tune(facts, rule, steps, spread)
+                # Of equally good numbers of steps the smallest is taken.
+                if best is None or bound < best[0] * (1 - 1e-6):
+                    best = (bound, rule, steps, step)
+            assert best is not None
+            found.append(best)
+        near = [one for one in found if one[0] <= NEAR * min(found)[0]]
         bound, rule, steps, step = min(near, key=lambda one: (one[2], one[0]))
         return NoisyGDSettings(
             bound=bound / facts.n,
@@ -125,8 +141,8 @@ class NoisyGD(Solver):
         theta = problem.domain.centre(oracle.dimension)
         total, mass = np.zeros_like(theta), 0.0
         for t in range(settings.n_iter + 1):
-            weight = _weight(settings, t)
-            total, mass = total + weight * theta, mass + weight
+            share = weight(settings, t)
+            total, mass = total + share * theta, mass + share
             if t == settings.n_iter:
                 break
             gradient = gate.release(mechanism, view.ask(query, theta)) + settings.ridge * theta
@@ -136,7 +152,7 @@ class NoisyGD(Solver):
         return total / mass
 
 
-def _weight(settings: NoisyGDSettings, t: int) -> float:
+def weight(settings: Averaged, t: int) -> float:
     """Weight of iterate t, from 0 (the start) to n_iter (the last)."""
     last, rule = settings.n_iter, settings.rule
     if settings.average == "last":
@@ -148,7 +164,7 @@ def _weight(settings: NoisyGDSettings, t: int) -> float:
     return float(t < last) * (t + 1 if rule == "strongly_convex" else 1.0)
 
 
-def _rules(facts: Facts) -> list[Rule]:
+def rules(facts: Facts) -> list[Rule]:
     rules: list[Rule] = ["smooth"] if facts.smooth else []
     return [*rules, "lipschitz", *(["strongly_convex"] if facts.strong_convexity > 0 else [])]
 
@@ -166,8 +182,9 @@ def _expected_square(facts: Facts, budget: Budget, clip_norm: float, steps: int)
     return (facts.p * (facts.p + 1) if budget.pure else facts.p) * scale**2
 
 
-def _tune(facts: Facts, rule: Rule, steps: int, spread: float) -> tuple[float, float]:
-    """Best step size for a number of steps, and the bound it gives."""
+def tune(facts: Facts, rule: Rule, steps: int, spread: float) -> tuple[float, float]:
+    """Best step size for a number of steps, and the bound it gives; ``spread`` is the variance of
+    an unbiased estimate of the gradient of the sum."""
     n, radius, ridge = facts.n, facts.radius(), facts.strong_convexity
     if rule == "smooth":
         step = min(1 / (n * facts.smoothness() + ridge), radius / math.sqrt(2 * steps * spread))

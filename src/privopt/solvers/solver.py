@@ -68,6 +68,10 @@ class Solver(ABC):
     reference: ClassVar[bool] = False
     """Implemented and right, but never the planner's first choice: measured worse than another."""
 
+    behind: ClassVar[tuple[str, ...]] = ()
+    """Solvers that do better on ordinary data even where their bound is larger: measured. The
+    planner ranks this one after them."""
+
     @abstractmethod
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         """None if the solver applies, else one sentence: what it needs, and what to do."""
