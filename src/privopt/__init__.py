@@ -4,7 +4,7 @@ algorithm, the answer, and a certificate that is right."""
 from importlib.metadata import version
 
 from privopt import geometry, losses
-from privopt.estimators import LogisticRegression
+from privopt.estimators import Lasso, LogisticRegression, SparseLogisticRegression
 from privopt.planner import plan, quantile, solve
 from privopt.privacy import Budget, Certificate, PrivacyWarning, Refused
 from privopt.problem import Problem
@@ -14,10 +14,12 @@ __version__ = version("privopt")
 __all__ = [
     "Budget",
     "Certificate",
+    "Lasso",
     "LogisticRegression",
     "PrivacyWarning",
     "Problem",
     "Refused",
+    "SparseLogisticRegression",
     "__version__",
     "geometry",
     "losses",
