@@ -49,6 +49,11 @@ FOR: dict[str, set[str]] = {
     "l1 ball": {"frank_wolfe", "noisy_gd"},
     "simplex, ridge": {"frank_wolfe"},
     "box, ridge": {"greedy_coordinate", "coordinate_descent"},
+    "bounded columns": {"standardized_objective"},
+    "bounded columns, hinge": {"standardized_objective"},
+    "bounded columns, squares": {"standardized_regression"},
+    "bounded columns, huber": {"standardized_regression"},
+    "bounded columns, quantile": {"standardized_regression"},
 }
 PROBLEMS = {
     "logistic": Problem(Logistic(), L2Ball(3.0)),
