@@ -241,6 +241,8 @@ class LinearModel(BaseEstimator, ABC):
             accept_sparse="csr",
             dtype=_FLOATS,
             ensure_all_finite=False,
+            # Under add_remove no data at all is a neighbour of one record: refusing it would tell.
+            ensure_min_samples=0 if self.neighbouring == "add_remove" else 1,
         )
         if self.nan_policy == "raise":
             X = self._finite(X)

@@ -19,8 +19,10 @@ from privopt.solvers import Plan
 class QuantileRegressor(LinearRegressor):
     """Differentially private quantile regression.
 
-    The quantile loss has a kink, so the default solver is noisy gradient descent. A model of the
-    intercept alone is a private quantile of y, and is drawn exactly by the exponential mechanism.
+    The quantile loss has a kink. Rounded off over a small width it is solved by objective
+    perturbation, which measured far better than the noisy gradient descent that the kink itself
+    leaves. A model of the intercept alone is a private quantile of y, and is drawn exactly by the
+    exponential mechanism from the loss as it is.
 
     Parameters
     ----------
@@ -31,6 +33,9 @@ class QuantileRegressor(LinearRegressor):
         many features.
     quantile : float, default=0.5
         Level strictly between 0 and 1; 0.5 is the median.
+    width : float, optional
+        Half-width, in units of y, over which the kink is rounded off; public. Default: a twentieth
+        of the distance of ``target_bounds``. 0 keeps the kink.
     intercept_only : bool, default=False
         Fit one constant and no coefficients; the entries of X are not used.
     target_bounds : (float, float), default=(-1.0, 1.0)
@@ -44,8 +49,9 @@ class QuantileRegressor(LinearRegressor):
         certificate.
     bounds : pair or mapping, optional
         Public bounds of the columns: ``(low, high)``, numbers or one per column, or a mapping from
-        column names to pairs. Entries outside are moved to the nearest bound, and columns scaled to
-        [-1, 1]; rows are then clipped to ``data_norm``.
+        column names to pairs. Entries outside are moved to the nearest bound. With bounds, an
+        intercept and a width the rows are standardised privately, which is usually far more
+        accurate; ``data_norm`` is then not used.
     fit_intercept : bool, default=True
         Adds a constant column of height ``data_norm / 3``; it counts in the row's norm and is
         regularised.
@@ -151,4 +157,5 @@ class QuantileRegressor(LinearRegressor):
 
 
 WIDTH = 0.1
-"""Default half-width of the smoothed quantile loss for targets in [-1, 1]."""
+"""Default half-width for targets in [-1, 1]: half of it costs accuracy at epsilon 0.1, twice of it
+biases the quantile 0.9, by measurement on two data sets."""
