@@ -380,3 +380,35 @@ def test_refusals_are_sentences():
             make_plan(**choice)
     with pytest.raises(ValueError, match="delta=0"):
         make_plan(budget=Budget(1.0), noise="gaussian")
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("factor", "found"), [(1.0, False), (0.5, True)])
+def test_choices_with_half_the_noise_are_found(monkeypatch, factor, found):
+    """One choice out of four coordinates says little, 480 of them enough. False alarm: 1e-4."""
+    from privopt.audit import noise_p_value
+    from privopt.mechanisms import selection
+
+    scale = selection._scale
+    monkeypatch.setattr(selection, "_scale", lambda m, reach: factor * scale(m, reach))
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, size=(150, 4))
+    y = np.where(rng.random(150) < 1 / (1 + np.exp(-X @ [4.0, -3.0, 1.0, 0.0])), 1.0, -1.0)
+    tapes = []
+    for seed in range(120):
+
+        def run(X, y, seed=seed):
+            budget = Budget(1.0, 1e-5)
+            return solve(
+                PROBLEM,
+                X,
+                y,
+                budget=budget,
+                solver="greedy_coordinate",
+                random_state=seed,
+                n_iter=4,
+            ).theta
+
+        tapes.append(record(run, (X, y))[1])
+    p = noise_p_value(tapes)
+    assert (p < 1e-6) if found else (p > 1e-4)
