@@ -217,7 +217,7 @@ def batches(X, y, source):
     gate = Gate(source, hook=HOOK.get())
     for _ in range(STEPS):
         view = oracle.poisson(RATE)
-        gate.release(Gaussian(0.35), view.ask(CountRecords(), np.zeros(1)))
+        gate.release(Gaussian(0.25), view.ask(CountRecords(), np.zeros(1)))
     return gate.log
 
 
