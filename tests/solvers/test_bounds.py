@@ -50,8 +50,10 @@ def test_mean_excess_risk_is_below_the_bound(name, shape, epsilon, delta):
     runs = [
         solve(problem, X, y, budget=budget, solver=name, random_state=seed) for seed in range(SEEDS)
     ]
-    excess = np.mean([risk(run.theta) - best for run in runs])
-    assert excess <= runs[0].plan.settings.bound
+    found = [risk(run.theta) - best for run in runs]
+    excess, error = np.mean(found), np.std(found, ddof=1) / len(found) ** 0.5
+    # The bound of exponential_sampling is an equality on a cone: leave room for the mean's error.
+    assert excess <= runs[0].plan.settings.bound + 3 * error
     assert all(domain.contains(run.theta) for run in runs)
     assert excess > -1e-6  # the reference really is the optimum
 

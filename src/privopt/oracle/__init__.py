@@ -5,8 +5,10 @@ from privopt.oracle.mapped import RowMap
 from privopt.oracle.oracle import Oracle, View
 from privopt.oracle.queries import (
     ClippedGradient,
+    CoordinateClippedGradient,
     CountPositive,
     CountRecords,
+    LabelMoments,
     Moments,
     NormHistogram,
     Query,
@@ -18,11 +20,13 @@ from privopt.oracle.sealed import Map, Sealed
 
 __all__ = [
     "ClippedGradient",
+    "CoordinateClippedGradient",
     "CountPositive",
     "CountRecords",
     "FunctionFacts",
     "GeometricSkips",
     "KeyedCoins",
+    "LabelMoments",
     "Lane",
     "Map",
     "Moments",

@@ -18,6 +18,7 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
 
 from privopt.oracle.labels import labels_like
+from privopt.oracle.queries import shortened
 from privopt.oracle.rows import RowBounds, Weigh
 
 BLOCK_BYTES = 3 << 19  # a block of rows this size stays in a core's cache between its two uses
@@ -63,6 +64,7 @@ class DenseRows:
         xp = array_namespace(X)
         if not xp.isdtype(X.dtype, "real floating"):
             X = xp.astype(X, xp.float64)
+        X = _within(xp, X, bounds.entries)
         y = labels_like(y, X, X.dtype, classification)
         norms = _row_norms(xp, X)
         wild = ~xp.isfinite(norms)
@@ -198,6 +200,12 @@ class DenseRows:
     def active(self) -> np.ndarray:
         return np.ones(self.count) if self._active is None else _to_numpy(self._active)
 
+    def within(self, norm: float) -> DenseRows:
+        scale, sizes = shortened(self, norm)
+        scale, sizes = (self._xp.asarray(v, device=device(self._X)) for v in (scale, sizes))
+        bounds = RowBounds(1.0, self.bounds.intercept)
+        return DenseRows(self._X, self._y, scale, self._active, sizes, bounds, self._dtype)
+
     def noted(self, notes: np.ndarray) -> DenseRows:
         notes = self._xp.asarray(notes, device=device(self._X))
         return DenseRows(
@@ -320,6 +328,15 @@ def _row_norms(xp: Any, X: Any) -> Any:
         with np.errstate(over="ignore", invalid="ignore"):
             return np.sqrt(np.einsum("ij,ij->i", X, X))
     return xp.sqrt(xp.sum(X * X, axis=1))
+
+
+def _within(xp: Any, X: Any, bound: float) -> Any:
+    """X with its finite entries clipped; a copy only if one of them has to be."""
+    if math.isinf(bound) or 0 in X.shape:
+        return X
+    with np.errstate(invalid="ignore"):
+        outside = xp.isfinite(X) & (abs(X) > bound)
+    return xp.where(outside, xp.sign(X) * bound, X) if bool(xp.any(outside)) else X
 
 
 def _tame(xp: Any, X: Any, y: Any, norms: Any, wild: Any, broken: Any) -> tuple[Any, Any, Any, Any]:

@@ -12,7 +12,8 @@ from array_api_compat import array_namespace, is_numpy_array
 
 from privopt.losses import Loss
 from privopt.oracle.reach import ReachNorm
-from privopt.oracle.rows import RawRows, Rows
+from privopt.oracle.rows import RawRows, RowBounds, Rows
+from privopt.privacy.budget import Refused
 
 
 class Query(Protocol):
@@ -75,6 +76,50 @@ class ClippedGradient:
 
 
 @dataclass(frozen=True, slots=True)
+class CoordinateClippedGradient:
+    """Sum of the records' loss gradients, each coordinate of each record's bounded.
+
+    A generalised linear model's gradient is slope times row. Rows keep their entries within the
+    public ``bounds``; the slope is clipped to [-slope_clip, slope_clip]. The result is the gradient
+    of a convex function again.
+
+    ``norm`` "linf" states one bound for all coordinates, "coordinates" one for each of them.
+    """
+
+    loss: Loss
+    slope_clip: float
+    bounds: RowBounds
+    dimension: int
+    norm: ReachNorm = "linf"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.slope_clip < math.inf or not self.bounds.largest < math.inf:
+            raise ValueError("a coordinate-wise clip needs finite bounds on slope and features.")
+
+    def radius(self) -> Any:
+        if self.norm == "linf":
+            return self.slope_clip * self.bounds.largest
+        radii = np.full(self.dimension, self.slope_clip * self.bounds.feature)
+        if self.bounds.intercept:
+            radii[-1] = self.slope_clip * self.bounds.intercept
+        return radii
+
+    def diameter(self) -> Any:
+        return 2 * self.radius()
+
+    def total(self, rows: Rows, at: np.ndarray) -> np.ndarray:
+        if rows.bounds != self.bounds:
+            raise Refused("the rows' bounds are not those of the question.")
+        with np.errstate(all="ignore"):
+            return rows.weighted_sum(at, self._weigh)
+
+    def _weigh(self, margins: Any, labels: Any, sizes: Any) -> Any:
+        xp = array_namespace(margins)
+        slope = self.loss.slope(margins, labels).clip(-self.slope_clip, self.slope_clip)
+        return xp.where(xp.isfinite(slope), slope, xp.zeros_like(slope))
+
+
+@dataclass(frozen=True, slots=True)
 class CountRecords:
     """Number of records that are not empty."""
 
@@ -107,6 +152,34 @@ class CountPositive:
             return array_namespace(y).where(y > 0, y * 0.0 + 1.0, y * 0.0)
 
         return np.array([rows.total(np.zeros(rows.dimension), positive)])
+
+
+@dataclass(frozen=True, slots=True)
+class LabelMoments:
+    """Sums of labels and of their squares, each label clipped to [-1, 1].
+
+    One record contributes (y, y^2), at most sqrt(2) in l2. Two records differ by
+    |y - y'| sqrt(1 + (y + y')^2), which is largest, 2, for the labels -1 and 1: with d = |y - y'|
+    it is at most d sqrt(1 + (2 - d)^2), and that grows with d on [0, 2].
+    """
+
+    norm: ReachNorm = "l2"
+
+    def radius(self) -> float:
+        return math.sqrt(2)
+
+    def diameter(self) -> float:
+        return 2.0
+
+    def total(self, rows: Rows, at: np.ndarray) -> np.ndarray:
+        def clipped(z: Any, y: Any, size: Any) -> Any:
+            return y.clip(-1.0, 1.0)
+
+        def squared(z: Any, y: Any, size: Any) -> Any:
+            return y.clip(-1.0, 1.0) ** 2
+
+        origin = np.zeros(rows.dimension)
+        return np.array([rows.total(origin, clipped), rows.total(origin, squared)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +239,13 @@ def feature_norms(X: Any) -> np.ndarray:
 def clip_factors(X: Any, bound: float) -> np.ndarray:
     """What each row must be multiplied by so that its norm is at most the bound."""
     return bound / np.maximum(feature_norms(X), bound)
+
+
+def shortened(rows: RawRows, norm: float) -> tuple[np.ndarray, np.ndarray]:
+    """Factors 1 / max(||x||, norm) for raw rows, and the sizes of the effective rows they make."""
+    norms = rows.features(feature_norms)
+    factors = 1 / np.maximum(norms, norm)
+    return factors, np.hypot(norms * factors, rows.bounds.intercept) * rows.active()
 
 
 def tamed(X: Any) -> Any:

@@ -20,15 +20,30 @@ Weigh = Callable[[Any, Any, Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class RowBounds:
-    """Public facts about effective rows, enforced when the rows are made."""
+    """Public facts about effective rows, enforced when the rows are made.
+
+    Each feature is clipped to [-entries, entries], then the row to an l2 norm of ``data_norm``;
+    either may be infinite.
+    """
 
     data_norm: float
     intercept: float = 0.0
+    entries: float = math.inf
 
     @property
     def size(self) -> float:
         """Largest l2 norm of an effective row."""
         return math.hypot(self.data_norm, self.intercept)
+
+    @property
+    def largest(self) -> float:
+        """Largest absolute entry of an effective row, the constant column included."""
+        return max(self.feature, self.intercept)
+
+    @property
+    def feature(self) -> float:
+        """Largest absolute feature of an effective row."""
+        return min(self.data_norm, self.entries)
 
 
 class Rows(Protocol):
@@ -92,6 +107,11 @@ class RawRows(Rows, Protocol):
         """1 for a record, 0 for an empty one."""
         ...
 
+    def within(self, norm: float) -> RawRows:
+        """The same features in units of a public norm, and clipped to it: x / max(||x||, norm).
+        The constant of the intercept column stays what it is."""
+        ...
+
     def noted(self, notes: np.ndarray) -> RawRows:
         """The same rows, handing one line of ``notes`` per record to weights in place of sizes."""
         ...
@@ -143,6 +163,9 @@ class EmptyRows:
 
     def active(self) -> np.ndarray:
         return np.zeros(0)
+
+    def within(self, norm: float) -> EmptyRows:
+        return EmptyRows(self.dimension, RowBounds(1.0, self.bounds.intercept))
 
     def noted(self, notes: np.ndarray) -> EmptyRows:
         return self
