@@ -102,6 +102,16 @@ class Claim:
         """Whether rates at least and at most these contradict the claim."""
         return np.atleast_1d(true) > self.most(false) * (1 + 1e-12)
 
+    def strength(self, true: np.ndarray, false: np.ndarray) -> np.ndarray:
+        """A number that grows with how much rates say about the claim, to choose events by."""
+        if self.family in ("pure", "point"):
+            return epsilon_bound(true, false, self.delta)
+        found = gaussian_bound(true, false)
+        if self.family == "gaussian":
+            return found
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.nan_to_num(found / (ndtri(self.most(false)) - ndtri(false)), nan=0.0)
+
     def epsilon_equivalent(self, true: np.ndarray, false: np.ndarray) -> np.ndarray:
         """A bound on epsilon at the claim's delta, in the claim's own family.
 

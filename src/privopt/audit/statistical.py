@@ -113,25 +113,36 @@ def audit(
         releases nothing through a gate is scored by a linear discriminant of the numbers it
         returns, learned in the pilot.
     """
-    if runs < 20:
-        raise ValueError(f"an audit needs at least 20 runs, got {runs}.")
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must lie in (0, 1), got {confidence!r}.")
-    pilot = round(PILOT * runs)
+    first, second = attack(run, pair, runs=runs, seed=seed, score=score)
+    return judge(first, second, Claim.of(claimed), confidence=confidence)
+
+
+def attack(
+    run: Trial,
+    pair: Pair,
+    *,
+    runs: int,
+    seed: int = 0,
+    score: Callable[[Any], float] | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of ``runs`` runs on each data set of a pair, larger where the first is likelier."""
+    if runs < 20:
+        raise ValueError(f"an audit needs at least 20 runs, got {runs}.")
     streams = [SeededSource(2 * seed + side) for side in (0, 1)]
     sides = [_Side(run, pair, side, streams[side], score) for side in (0, 1)]
     seen = [[side.once() for _ in range(runs)] for side in sides]
     if np.ndim(seen[0][0]) > 0:
-        seen = _discriminate(seen, pilot)
+        seen = _discriminate(seen, round(PILOT * runs))
+    # Equal likelihood ratios may differ by rounding; an event takes all of them or none.
     first, second = (np.round(np.asarray(side, dtype=float), 9) for side in seen)
-    claim = Claim.of(claimed)
-    return judge(first, second, claim, pilot=pilot, confidence=confidence)
+    return first, second
 
 
-def judge(
-    first: np.ndarray, second: np.ndarray, claim: Claim, *, pilot: int, confidence: float
-) -> Finding:
-    """The finding from scores of both sides, of which the first ``pilot`` choose the events."""
+def judge(first: np.ndarray, second: np.ndarray, claim: Claim, *, confidence: float) -> Finding:
+    """The finding from scores of both sides. A pilot of the runs chooses the events."""
+    pilot = round(PILOT * len(first))
     events = _choose_events(first[:pilot], second[:pilot], claim)
     counted = (first[pilot:], second[pilot:])
     runs = len(counted[0])
@@ -139,7 +150,7 @@ def judge(
     # One event carries the printed bound, the others share the rest; two rates each.
     shares = np.full(len(events), (1 - HEADLINE) * error / max(len(events) - 1, 1))
     shares[0] = HEADLINE * error if len(events) > 1 else error
-    hits = [np.array([np.sum(side >= t) for t in events]) for side in counted]
+    hits = [_hits(side, events) for side in counted]
     true = np.array([rate_above(k, runs, s / 2) for k, s in zip(hits[0], shares, strict=True)])
     false = np.array([rate_below(k, runs, s / 2) for k, s in zip(hits[1], shares, strict=True)])
     return Finding(
@@ -156,13 +167,18 @@ def judge(
     )
 
 
+def _hits(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """How many scores reach each threshold."""
+    return len(scores) - np.searchsorted(np.sort(scores), thresholds, side="left")
+
+
 def _choose_events(first: np.ndarray, second: np.ndarray, claim: Claim) -> np.ndarray:
     """Thresholds: the best for the printed bound first, then one for the point bound and several
     along the curve."""
     runs = len(first)
     pooled = np.unique(np.concatenate([first, second]))
     inner = np.unique(pooled[np.linspace(0, len(pooled) - 1, 300).astype(int)])
-    hits = [np.array([np.sum(side >= t) for t in inner]) for side in (first, second)]
+    hits = [_hits(side, inner) for side in (first, second)]
 
     def best_by(bound: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> float:
         for level in STRICT:
@@ -173,7 +189,7 @@ def _choose_events(first: np.ndarray, second: np.ndarray, claim: Claim) -> np.nd
             found = hits[0] - hits[1]
         return float(inner[int(np.argmax(found))])
 
-    best = best_by(claim.epsilon_equivalent)
+    best = best_by(claim.strength)
     point = best_by(lambda true, false: epsilon_bound(true, false, claim.delta))
     along = [inner[int(np.argmin(np.abs(hits[1] / runs - level)))] for level in LEVELS]
     return np.array(list(dict.fromkeys([best, point, *along])))
