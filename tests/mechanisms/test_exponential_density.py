@@ -152,7 +152,13 @@ def marginals(mechanism, sealed, points=200):
         yield lambda t, at=axes[j], law=total / total[-1]: np.interp(t, at, law)
 
 
-BODIES = [L2Ball(1.0), L2Ball(3.0), Box(-1.0, (0.5, 2.0)), L1Ball(1.5)]
+BODIES = [
+    L2Ball(1.0),
+    L2Ball(3.0),
+    L2Ball(1.0, centre=(4.0, 8.0)),
+    Box(-1.0, (0.5, 2.0)),
+    L1Ball(1.5),
+]
 
 
 @pytest.mark.statistical
