@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from privopt.estimators.linear_regressor import LinearRegressor
 from privopt.facts import Facts
@@ -146,7 +147,11 @@ class QuantileRegressor(LinearRegressor):
         return super()._plan(facts, budget)
 
     def _design(self, X: Any) -> Any:
-        return np.ones((X.shape[0], 1)) if self.intercept_only else super()._design(X)
+        if not self.intercept_only:
+            return super()._design(X)
+        ones = np.ones((X.shape[0], 1))
+        ones[_broken(X)] = np.nan  # an empty record stays one
+        return ones
 
     def _undesigned(
         self, coef: np.ndarray, intercept: np.ndarray, features: int
@@ -154,6 +159,15 @@ class QuantileRegressor(LinearRegressor):
         if not self.intercept_only:
             return super()._undesigned(coef, intercept, features)
         return np.zeros((1, features)), coef[:, 0]
+
+
+def _broken(X: Any) -> np.ndarray:
+    """Rows that hold NaN or infinity."""
+    if not sp.issparse(X):
+        return ~np.isfinite(X).all(axis=1)
+    found = np.zeros(X.shape[0], dtype=bool)
+    found[np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))[~np.isfinite(X.data)]] = True
+    return found
 
 
 WIDTH = 0.1
