@@ -230,7 +230,7 @@ def shuffled(self, count, rate, view):
 
 def test_shuffled_batches_accounted_as_poisson_are_refuted_by_the_curve(monkeypatch):
     """The point (epsilon, delta) sees nothing, the curve does; honest batches are cleared."""
-    claim = Claim.of(certificate(batches, Budget(50.0, DELTA)))
+    claim = Claim.of(certificate(batches, Budget(100.0, DELTA)))
     scores = attack(batches, PAIR, runs=1000)
     assert judge(*scores, claim, confidence=0.95).ratio > 0.5
     assert not judge(*scores, claim, confidence=SURE).refuted

@@ -11,9 +11,16 @@ import math
 from typing import Any
 
 import numpy as np
+from scipy.special import log_softmax
 
 from privopt.audit.replay import Release
-from privopt.mechanisms import ObjectivePerturbation, OutputPerturbation
+from privopt.mechanisms import (
+    ExponentialMechanism,
+    ObjectivePerturbation,
+    OutputPerturbation,
+    PermuteAndFlip,
+)
+from privopt.mechanisms.selection import flip_probabilities
 from privopt.oracle.objective import Objective
 from privopt.oracle.reach import Reach
 from privopt.privacy.kinds import Gaussian, Kind, Pure
@@ -64,7 +71,23 @@ def _full(release: Release, one: Any, other: Any) -> float:
         start = np.zeros_like(result)
         gained, lost = (v.value(result) - v.value(start) for v in (other, one))
         return kind.strength() / float(reach.radius) * (gained - lost)
+    if reach.norm == "range":
+        likelier, less = (
+            _log_chance(release, kind.strength() / float(reach.radius) * np.ravel(scores))
+            for scores in (one, other)
+        )
+        return likelier - less
     return _additive(kind, result, one, other, reach.radius, reach.norm)
+
+
+def _log_chance(release: Release, scaled: np.ndarray) -> float:
+    """Log-probability of a choice by scores in units of the noise; of an unknown law, its score."""
+    chosen = int(release.result)
+    if isinstance(release.mechanism, ExponentialMechanism):
+        return float(log_softmax(scaled)[chosen])
+    if isinstance(release.mechanism, PermuteAndFlip):
+        return float(np.log(np.maximum(flip_probabilities(scaled)[chosen], 1e-300)))
+    return float(scaled[chosen] - scaled.max())
 
 
 def _additive(kind: Kind, result: Any, one: Any, other: Any, radius: Any, norm: str) -> float:

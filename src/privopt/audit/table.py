@@ -17,7 +17,7 @@ from privopt.audit.neighbours import EMPTY, Pair
 from privopt.audit.statistical import Finding, Trial, audit
 from privopt.estimators import LogisticRegression
 from privopt.facts import Facts
-from privopt.geometry import L2Ball, WholeSpace
+from privopt.geometry import L1Ball, L2Ball, WholeSpace
 from privopt.losses import Absolute, Huber, Logistic
 from privopt.mechanisms import HOOK, Gate
 from privopt.noise import SeededSource, Source
@@ -90,7 +90,10 @@ class Setting:
 # A label far away keeps the slope at its bound for every theta, with either sign.
 SATURATED = (Problem(Huber(0.5), L2Ball(50.0)), Problem(Absolute(), L2Ball(3.0)))
 COLUMNS = Problem(Logistic(), WholeSpace(), intercept=0.5, column_bounds=1.0)
-DEFAULT = Setting((*SATURATED, COLUMNS))
+TARGETS = Problem(Huber(0.2), WholeSpace(), intercept=0.5, column_bounds=1.0)
+VERTICES = Problem(Huber(0.5), L1Ball(5.0))
+FREE = Problem(Huber(0.5), WholeSpace())
+DEFAULT = Setting((*SATURATED, VERTICES, FREE, COLUMNS, TARGETS))
 
 
 def _density_pair(budget: Budget, n: int, p: int, classification: bool) -> Pair:
@@ -123,6 +126,10 @@ SETTINGS: dict[str, Setting] = {
     "one_point_sgd": replace(DEFAULT, choices=lambda budget: {"n_iter": 6}),
     "bolt_on_sgd": replace(DEFAULT, n=16, choices=_noise),
     "phased_localization": replace(DEFAULT, n=16, choices=_noise),
+    "frank_wolfe": replace(DEFAULT, choices=lambda budget: {"n_iter": 1}),
+    "greedy_coordinate": replace(DEFAULT, p=2, choices=lambda budget: {"n_iter": 1}),
+    "coordinate_descent": replace(DEFAULT, choices=lambda budget: {"n_iter": 2}),
+    "standardized_regression": Setting((TARGETS,), n=20, choices=_noise, pair=crowd_pair),
     "standardized_objective": Setting((COLUMNS,), n=20, choices=_stiff, pair=crowd_pair),
 }
 
