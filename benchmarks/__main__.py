@@ -17,6 +17,7 @@ NAMES = (
     "fit_speed",
     "adult_accuracy",
     "excess_risk",
+    "rates",
     "high_dimensional",
 )
 

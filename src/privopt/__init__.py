@@ -4,7 +4,16 @@ algorithm, the answer, and a certificate that is right."""
 from importlib.metadata import version
 
 from privopt import geometry, losses
-from privopt.estimators import Lasso, LogisticRegression, SparseLogisticRegression
+from privopt.estimators import (
+    HuberRegressor,
+    Lasso,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    QuantileRegressor,
+    Ridge,
+    SparseLogisticRegression,
+)
 from privopt.planner import plan, quantile, solve
 from privopt.privacy import Budget, Certificate, PrivacyWarning, Refused
 from privopt.problem import Problem
@@ -14,11 +23,16 @@ __version__ = version("privopt")
 __all__ = [
     "Budget",
     "Certificate",
+    "HuberRegressor",
     "Lasso",
+    "LinearRegression",
+    "LinearSVC",
     "LogisticRegression",
     "PrivacyWarning",
     "Problem",
+    "QuantileRegressor",
     "Refused",
+    "Ridge",
     "SparseLogisticRegression",
     "__version__",
     "geometry",

@@ -3,13 +3,23 @@
 import numpy as np
 import pytest
 
-from privopt.losses import Absolute, Hinge, Huber, Logistic, Quantile, SmoothedHinge, Squared
+from privopt.losses import (
+    Absolute,
+    Hinge,
+    Huber,
+    Logistic,
+    Quantile,
+    SmoothedHinge,
+    SmoothedQuantile,
+    Squared,
+)
 
 LOSSES = [
     Absolute(),
     Quantile(0.2),
     Hinge(),
     SmoothedHinge(0.5),
+    SmoothedQuantile(0.8, 0.3),
     Huber(0.7),
     Squared(residual_clip=1.5),
     Squared(),

@@ -16,6 +16,7 @@ from privopt.losses import (
     Loss,
     Quantile,
     SmoothedHinge,
+    SmoothedQuantile,
     Squared,
 )
 
@@ -36,6 +37,9 @@ LOSSES = [
     Quantile(0.5),
     Quantile(0.9),
     Quantile(0.1),
+    SmoothedQuantile(0.5),
+    SmoothedQuantile(0.9, width=0.7),
+    SmoothedQuantile(0.1, width=0.05),
 ]
 GRID = np.linspace(-6.0, 6.0, 24_001)
 every = pytest.mark.parametrize("loss", LOSSES, ids=repr)
@@ -54,7 +58,7 @@ def kinks_of(loss: Loss, y: float) -> list[float]:
             return []
         case CappedLogistic(cap=cap):
             return [y * math.log(1 / cap - 1)]
-        case Squared(residual_clip=w) | Huber(width=w):
+        case Squared(residual_clip=w) | Huber(width=w) | SmoothedQuantile(width=w):
             return [y - w, y + w]
         case SmoothedHinge(width=w):
             return [y * (1.0 - w), y * (1.0 + w)]
@@ -249,6 +253,8 @@ def test_equal_by_value_hashable_picklable_and_frozen(loss):
         (lambda: Huber(width=-1.0), "positive finite width"),
         (lambda: Huber(width=math.nan), "positive finite width"),
         (lambda: SmoothedHinge(width=0.0), "positive finite width"),
+        (lambda: SmoothedQuantile(0.5, width=0.0), "positive finite width"),
+        (lambda: SmoothedQuantile(1.0), "strictly between 0 and 1"),
         (lambda: CappedLogistic(cap=0.0), r"cap must lie in \(0, 1\]"),
         (lambda: CappedLogistic(cap=-0.5), r"cap must lie in \(0, 1\]"),
         (lambda: CappedLogistic(cap=1.001), r"cap must lie in \(0, 1\]"),

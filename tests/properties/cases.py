@@ -11,7 +11,15 @@ import numpy as np
 from privopt import Budget, Problem, solve
 from privopt.facts import Facts
 from privopt.geometry import Box, L1Ball, L2Ball, Simplex, WholeSpace
-from privopt.losses import Absolute, Hinge, Huber, Logistic, SmoothedHinge, Squared
+from privopt.losses import (
+    Absolute,
+    Hinge,
+    Huber,
+    Logistic,
+    SmoothedHinge,
+    SmoothedQuantile,
+    Squared,
+)
 from privopt.privacy.budget import NEIGHBOURING
 from privopt.solvers import Plan, catalogue
 
@@ -41,6 +49,11 @@ FOR: dict[str, set[str]] = {
     "l1 ball": {"frank_wolfe", "noisy_gd"},
     "simplex, ridge": {"frank_wolfe"},
     "box, ridge": {"greedy_coordinate", "coordinate_descent"},
+    "bounded columns": {"standardized_objective"},
+    "bounded columns, hinge": {"standardized_objective"},
+    "bounded columns, squares": {"standardized_regression"},
+    "bounded columns, huber": {"standardized_regression"},
+    "bounded columns, quantile": {"standardized_regression"},
 }
 PROBLEMS = {
     "logistic": Problem(Logistic(), L2Ball(3.0)),
@@ -54,6 +67,14 @@ PROBLEMS = {
     "simplex, ridge": Problem(Logistic(), Simplex(3.0), intercept=0.5, l2=0.1),
     "box, ridge": Problem(Huber(0.5), Box(-1.0, 2.0), column_bounds=1.0, l2=0.05),
     "bounded columns": Problem(Logistic(), WholeSpace(), intercept=0.5, column_bounds=1.0),
+    "bounded columns, hinge": Problem(SmoothedHinge(0.5), intercept=0.5, column_bounds=1.0),
+    "bounded columns, squares": Problem(
+        Squared(residual_clip=0.5), intercept=0.5, l2=0.01, column_bounds=1.0
+    ),
+    "bounded columns, huber": Problem(Huber(0.2), intercept=0.5, column_bounds=1.0),
+    "bounded columns, quantile": Problem(
+        SmoothedQuantile(0.9, 0.1), intercept=0.5, column_bounds=1.0
+    ),
 }
 
 

@@ -61,13 +61,10 @@ def _full(release: Release, one: Any, other: Any) -> float:
         )
     if isinstance(one, Objective):
         # A density falls with the loss: the difference of losses orders its likelihood ratios.
-        scale = _strength(kind) / float(reach.radius)
-        return scale * (other.value(result) - one.value(result))
+        start = np.zeros_like(result)
+        gained, lost = (v.value(result) - v.value(start) for v in (other, one))
+        return kind.strength() / float(reach.radius) * (gained - lost)
     return _additive(kind, result, one, other, reach.radius, reach.norm)
-
-
-def _strength(kind: Kind) -> float:
-    return kind.strength()
 
 
 def _additive(kind: Kind, result: Any, one: Any, other: Any, radius: Any, norm: str) -> float:
@@ -77,7 +74,7 @@ def _additive(kind: Kind, result: Any, one: Any, other: Any, radius: Any, norm: 
     if isinstance(kind, Pure):
         order = 1 if norm == "l1" else 2
         return kind.epsilon * float(np.linalg.norm(far, order) - np.linalg.norm(near, order))
-    strength = kind.mu if isinstance(kind, Gaussian) else _strength(kind)
+    strength = kind.mu if isinstance(kind, Gaussian) else kind.strength()
     return strength**2 / 2 * float(far @ far - near @ near)
 
 

@@ -28,23 +28,32 @@ from privopt.solvers import Plan, catalogue, execute, row_bounds
 
 Data = tuple[np.ndarray, np.ndarray]
 ESTIMATORS = ("LogisticRegression", "LogisticRegression with bounds")
+ESTIMATOR_SHARE = 0.5
 EPSILONS = (1.0, 4.0)
 DELTAS = (0.0, 1e-5)
 
 
-def lone_pair(neighbouring: Neighbouring, n: int, p: int, classification: bool) -> Pair:
+def lone_pair(budget: Budget, n: int, p: int, classification: bool) -> Pair:
     """One record at the bound among empty ones: whatever is released is about that record."""
     X, y = np.full((n, p), np.nan), np.full(n, np.nan)
-    far = 1.0 if classification else 1e3
-    return changed_first(
-        neighbouring, (X, y), (1e3 * np.eye(p)[0], far), (1e3 * np.eye(p)[0], -far)
-    )
+    row, far = 1e3 * np.eye(p)[0], 1.0 if classification else 1e3
+    return changed_first(budget.neighbouring, (X, y), (row, far), (row, -far))
 
 
-def crowd_pair(neighbouring: Neighbouring, n: int, p: int, classification: bool) -> Pair:
+def crowd_pair(budget: Budget, n: int, p: int, classification: bool) -> Pair:
     """One record at the bound that contradicts all others."""
     X, y = np.zeros((n, p)), np.ones(n)
-    return changed_first(neighbouring, (X, y), (np.ones(p), -1.0), (-np.ones(p), -1.0))
+    return changed_first(budget.neighbouring, (X, y), (np.ones(p), -1.0), (-np.ones(p), -1.0))
+
+
+def opposed_pair(budget: Budget, n: int, p: int, classification: bool) -> Pair:
+    """One record that pulls against a few others: a density that they gather at one end of the
+    domain is thin at the other, where one record makes the largest difference."""
+    X, y = np.full((n, p), np.nan), np.full(n, np.nan)
+    few = min(n - 1, max(1, round(2 / budget.epsilon)))
+    X[1 : few + 1], y[1 : few + 1] = 1e3 * np.eye(p)[0], -1e3
+    row = 1e3 * np.eye(p)[0]
+    return changed_first(budget.neighbouring, (X, y), (row, 1e3), (row, -1e3))
 
 
 def changed_first(
@@ -73,13 +82,21 @@ class Setting:
     n: int = 4
     p: int = 1
     choices: Callable[[Budget], dict[str, Any]] = field(default=lambda budget: {})
-    pair: Callable[..., Pair] = lone_pair
+    pair: Callable[[Budget, int, int, bool], Pair] = lone_pair
+    share: float = 1.0
+    """Share of the runs, for what takes long."""
 
 
 # A label far away keeps the slope at its bound for every theta, with either sign.
 SATURATED = (Problem(Huber(0.5), L2Ball(50.0)), Problem(Absolute(), L2Ball(3.0)))
 COLUMNS = Problem(Logistic(), WholeSpace(), intercept=0.5, column_bounds=1.0)
 DEFAULT = Setting((*SATURATED, COLUMNS))
+
+
+def _density_pair(budget: Budget, n: int, p: int, classification: bool) -> Pair:
+    """Gaussian noise only moves, whatever the others do; a bounded range wants an end."""
+    pair = opposed_pair if budget.pure else lone_pair
+    return pair(budget, n, p, classification)
 
 
 def _noise(budget: Budget) -> dict[str, Any]:
@@ -100,6 +117,10 @@ SETTINGS: dict[str, Setting] = {
     "localization": replace(
         DEFAULT, choices=lambda b: _stiff(b) if b.pure else {"n_iter": 2, **_noise(b)}
     ),
+    "exponential_sampling": replace(DEFAULT, n=8, choices=_noise, pair=_density_pair),
+    "grid_walk": replace(DEFAULT, n=1, share=0.2),
+    "noisy_sgd": replace(DEFAULT, choices=lambda budget: {"n_iter": 4, "batch_size": 1}),
+    "one_point_sgd": replace(DEFAULT, choices=lambda budget: {"n_iter": 6}),
     "bolt_on_sgd": replace(DEFAULT, n=16, choices=_noise),
     "phased_localization": replace(DEFAULT, n=16, choices=_noise),
     "standardized_objective": Setting((COLUMNS,), n=20, choices=_stiff, pair=crowd_pair),
@@ -142,7 +163,9 @@ def _rows(
 def audit_row(row: Row, *, runs: int, confidence: float, seed: int = 0) -> Finding:
     """Audit one row of the table."""
     run, pair, certificate = case(row)
-    return audit(run, pair, certificate, runs=runs, confidence=confidence, seed=seed)
+    share = ESTIMATOR_SHARE if row.solver in ESTIMATORS else SETTINGS.get(row.solver, DEFAULT).share
+    count = max(20, round(share * runs))
+    return audit(run, pair, certificate, runs=count, confidence=confidence, seed=seed)
 
 
 def case(row: Row) -> tuple[Trial, Pair, Certificate]:
@@ -172,7 +195,7 @@ def _solve(name: str, budget: Budget) -> tuple[Trial, Pair, Certificate]:
     facts = Facts(problem, setting.n, problem.dimension(setting.p), budget.neighbouring)
     plan = Plan(solver, facts, budget, solver.settings(facts, budget, **setting.choices(budget)))
     classification = problem.loss.classification
-    pair = setting.pair(budget.neighbouring, setting.n, setting.p, classification)
+    pair = setting.pair(budget, setting.n, setting.p, classification)
 
     def oracle(X: np.ndarray, y: np.ndarray, source: Source) -> Oracle:
         return Oracle.over(
@@ -197,7 +220,7 @@ def _fit(row: Row, budget: Budget) -> tuple[Trial, Pair, Certificate]:
     """The estimator as a user calls it; that it chooses its solver is left to the first fit."""
     n, p = 20, 1
     bounds = None if row.solver == ESTIMATORS[0] else (-1.0, 1.0)
-    pair = crowd_pair(budget.neighbouring, n, p, True)
+    pair = crowd_pair(budget, n, p, True)
 
     def fit(X: np.ndarray, y: np.ndarray, source: Any, solver: str = "auto") -> LogisticRegression:
         return LogisticRegression(

@@ -1,6 +1,20 @@
 """Estimators with the interface of scikit-learn."""
 
+from privopt.estimators.huber_regressor import HuberRegressor
+from privopt.estimators.linear_regression import LinearRegression
+from privopt.estimators.linear_svc import LinearSVC
 from privopt.estimators.logistic_regression import LogisticRegression
+from privopt.estimators.quantile_regressor import QuantileRegressor
+from privopt.estimators.ridge import Ridge
 from privopt.estimators.sparse_linear import Lasso, SparseLogisticRegression
 
-__all__ = ["Lasso", "LogisticRegression", "SparseLogisticRegression"]
+__all__ = [
+    "HuberRegressor",
+    "Lasso",
+    "LinearRegression",
+    "LinearSVC",
+    "LogisticRegression",
+    "QuantileRegressor",
+    "Ridge",
+    "SparseLogisticRegression",
+]

@@ -6,7 +6,7 @@ from privopt.losses.hinge import Hinge, SmoothedHinge
 from privopt.losses.huber import Huber
 from privopt.losses.logistic import Logistic
 from privopt.losses.loss import Loss
-from privopt.losses.quantile import Quantile
+from privopt.losses.quantile import Quantile, SmoothedQuantile
 from privopt.losses.squared import Squared
 
 __all__ = [
@@ -18,5 +18,6 @@ __all__ = [
     "Loss",
     "Quantile",
     "SmoothedHinge",
+    "SmoothedQuantile",
     "Squared",
 ]

@@ -1,4 +1,4 @@
-"""The quantile (pinball) loss."""
+"""The quantile (pinball) loss, and its smoothed form."""
 
 from __future__ import annotations
 
@@ -59,3 +59,81 @@ class Quantile(Loss):
 
     def _range(self, margin: float, label: float) -> float:
         return self.lipschitz * (margin + min(margin, label))
+
+
+@dataclass(frozen=True)
+class SmoothedQuantile(Loss):
+    """The quantile loss with a parabola in place of its kink: its mean over residuals r + u, u
+    uniform on [-width, width].
+
+    With r = z - y: -q r for r <= -w, (r + w)^2 / (4 w) - q r for |r| <= w, (1 - q) r beyond. The
+    slope rises in a line from -q to 1 - q, so f is convex and C^{1,1} with smoothness 1/(2 w).
+
+    Parameters
+    ----------
+    q : float
+        The level, strictly between 0 and 1.
+    width : float
+        Half-width w of the parabola, in units of the label.
+    """
+
+    q: float
+    width: float = 0.1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "q", float(self.q))
+        object.__setattr__(self, "width", float(self.width))
+        if not 0.0 < self.q < 1.0:
+            raise ValueError(
+                f"SmoothedQuantile needs a level q strictly between 0 and 1; got {self.q}."
+            )
+        if not (math.isfinite(self.width) and self.width > 0.0):
+            raise ValueError(f"SmoothedQuantile needs a positive finite width; got {self.width}.")
+
+    def value(self, z: Array, y: Array) -> Array:
+        # With s = r + w clipped to u in [0, 2w], the part that is not -q r is u (s - u/2) / (2w).
+        residual = z - y
+        s = residual + self.width
+        u = s.clip(0.0, 2.0 * self.width)
+        return u / (2.0 * self.width) * (s - 0.5 * u) - self.q * residual
+
+    def slope(self, z: Array, y: Array) -> Array:
+        u = (z - y + self.width).clip(0.0, 2.0 * self.width)
+        return u / (2.0 * self.width) - self.q
+
+    def curvature(self, z: Array, y: Array) -> Array:
+        size = abs(z - y)
+        return self.smoothness * array_namespace(size).astype(size <= self.width, size.dtype)
+
+    @property
+    def lipschitz(self) -> float:
+        return max(self.q, 1.0 - self.q)
+
+    @property
+    def smoothness(self) -> float:
+        return 0.5 / self.width
+
+    @property
+    def linear_beyond(self) -> float:
+        return self.width
+
+    def least_curvature(self, z: Array, y: Array, width: Array) -> Array:
+        size = abs(z - y) + width
+        return self.smoothness * array_namespace(size).astype(size <= self.width, size.dtype)
+
+    def _range(self, margin: float, label: float) -> float:
+        if label >= margin + self.width or math.isinf(margin):
+            return 2.0 * margin * self.lipschitz  # a line, for the farthest label
+        # Convex in z, so the farthest labels are the worst; the slope vanishes at best.
+        best = self.width * (2.0 * self.q - 1.0)
+
+        def span(y: float) -> float:
+            low = self._profile(min(max(best, -margin - y), margin - y))
+            return max(self._profile(-margin - y), self._profile(margin - y)) - low
+
+        return max(span(-label), span(label))
+
+    def _profile(self, residual: float) -> float:
+        s = residual + self.width
+        u = min(max(s, 0.0), 2.0 * self.width)
+        return u / (2.0 * self.width) * (s - 0.5 * u) - self.q * residual

@@ -55,8 +55,10 @@ class Standardizer:
         pure = self.noise == "pure"
         histogram = NormHistogram(tuple(edges.tolist()), "l1" if pure else "l2")
         counting = Laplace(self.norm_multiplier) if pure else Gaussian(self.norm_multiplier)
-        counts = gate.release(counting, oracle.everything().ask(histogram))
-        bound = self._norm_bound(edges, counts)
+        sealed = oracle.everything().ask(histogram)
+        spread = self.norm_multiplier * float(sealed.reach.radius) * (math.sqrt(2) if pure else 1)
+        counts = gate.release(counting, sealed)
+        bound = norm_bound(edges, counts, self.quantile, self.n, spread)
 
         # ||x * x|| <= ||x||^2, and <= ||x|| because entries lie in [-1, 1].
         moments = Moments(bound, min(bound, bound**2))
@@ -66,10 +68,6 @@ class Standardizer:
         sums = gate.release(adding(self.moment_multiplier), sealed)
         spread = self.moment_multiplier * movement * (math.sqrt(2 * features + 1) if pure else 1.0)
         return self._row_map(sums, moments, spread)
-
-    def _norm_bound(self, edges: np.ndarray, counts: np.ndarray) -> float:
-        enough = np.flatnonzero(np.cumsum(counts) >= self.quantile * self.n)
-        return float(edges[enough[0] if len(enough) else -1])
 
     def _row_map(self, sums: np.ndarray, moments: Moments, spread: float) -> RowMap:
         features = len(sums) // 2
@@ -81,3 +79,27 @@ class Standardizer:
         scale = 1 / np.sqrt(variance + noise)
         size = np.sum(np.maximum(variance, noise / 2) / (variance + noise)) + self.column**2
         return RowMap(mean, scale, self.column, self.clip * math.sqrt(float(size)))
+
+
+def norm_bound(
+    edges: np.ndarray, counts: np.ndarray, quantile: float, n: int, noise: float
+) -> float:
+    """The first edge below which a quantile of n records lies, by noisy counts of the bins.
+
+    All of it is post-processing. The counts are moved to the nearest ones that are non-negative and
+    add up to at most n, which removes most of the noise in empty bins. Where noise of this standard
+    deviation would hide even half of the records, in the largest of all bins, the counts say
+    nothing, and the largest edge is safe.
+    """
+    if noise * math.sqrt(2 * math.log(len(edges))) > n / 2:
+        return float(edges[-1])
+    enough = np.flatnonzero(np.cumsum(_at_most(counts, n)) >= quantile * n)
+    return float(edges[enough[0] if len(enough) else -1])
+
+
+def _at_most(counts: np.ndarray, total: float) -> np.ndarray:
+    """The nearest non-negative vector whose sum is at most this: subtract a constant, cut at 0."""
+    falling = np.sort(counts)[::-1]
+    excess = (np.cumsum(falling) - total) / np.arange(1, len(counts) + 1)
+    beyond = np.flatnonzero(falling > excess)
+    return np.maximum(counts - max(float(excess[beyond[-1]]), 0.0), 0.0)

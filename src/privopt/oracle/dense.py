@@ -18,6 +18,7 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
 
 from privopt.oracle.labels import labels_like
+from privopt.oracle.queries import shortened
 from privopt.oracle.rows import RowBounds, Weigh
 
 BLOCK_BYTES = 3 << 19  # a block of rows this size stays in a core's cache between its two uses
@@ -198,6 +199,12 @@ class DenseRows:
 
     def active(self) -> np.ndarray:
         return np.ones(self.count) if self._active is None else _to_numpy(self._active)
+
+    def within(self, norm: float) -> DenseRows:
+        scale, sizes = shortened(self, norm)
+        scale, sizes = (self._xp.asarray(v, device=device(self._X)) for v in (scale, sizes))
+        bounds = RowBounds(1.0, self.bounds.intercept)
+        return DenseRows(self._X, self._y, scale, self._active, sizes, bounds, self._dtype)
 
     def noted(self, notes: np.ndarray) -> DenseRows:
         notes = self._xp.asarray(notes, device=device(self._X))

@@ -21,12 +21,17 @@ class RowMap:
 
     Mapped rows have norm at most 1. The clip scales a whole row, its constant too, so it changes
     the size of a score and never its sign.
+
+    With a ``label_centre`` m the label shares the row's clip: y becomes (y - m) c / max(||v||, c),
+    c the clip norm. A linear model of (x, y - m) is then one of the mapped records too, so a record
+    that is clipped counts less and biases nothing.
     """
 
     centre: np.ndarray
     scale: np.ndarray
     column: float
     clip_norm: float
+    label_centre: float | None = None
 
     @property
     def dimension(self) -> int:
@@ -49,6 +54,12 @@ class RowMap:
         A[:-1, -1] = -self.scale * self.centre
         A[-1, -1] = self.column
         return A @ inner @ A.T
+
+    def label(self, y: Any, factors: Any) -> Any:
+        """The label of a record whose row is multiplied by this factor."""
+        if self.label_centre is None:
+            return y
+        return (y - self.label_centre) * (factors * self.clip_norm)
 
     def factors(self, X: Any) -> np.ndarray:
         """1 / max(||v||, clip_norm) for each row of X."""
@@ -99,16 +110,11 @@ class MappedRows:
         return cls(base.noted(notes).precise(), row_map)
 
     def weighted_sum(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
-        def inner(z: Any, y: Any, notes: Any) -> Any:
-            return weigh(z * notes[:, 0], y, notes[:, 1]) * notes[:, 0]
-
-        return self._map.forward(self._base.weighted_sum(self._map.backward(theta), inner))
+        inner = self._base.weighted_sum(self._map.backward(theta), self._inside(weigh, 1))
+        return self._map.forward(inner)
 
     def total(self, theta: np.ndarray, weigh: Weigh) -> float:
-        def inner(z: Any, y: Any, notes: Any) -> Any:
-            return weigh(z * notes[:, 0], y, notes[:, 1])
-
-        return self._base.total(self._map.backward(theta), inner)
+        return self._base.total(self._map.backward(theta), self._inside(weigh, 0))
 
     def totals(self, thetas: np.ndarray, weigh: Weigh) -> np.ndarray:
         return np.array([self.total(theta, weigh) for theta in thetas])
@@ -118,14 +124,21 @@ class MappedRows:
         return np.array(sums).reshape(len(thetas), self.dimension)
 
     def weighted_gram(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
-        inner = self._base.weighted_gram(self._map.backward(theta), _squared(weigh))
+        inner = self._base.weighted_gram(self._map.backward(theta), self._inside(weigh, 2))
         return self._map.gram(inner)
 
     def weights(self, theta: np.ndarray, weigh: Weigh) -> Any:
-        def inner(z: Any, y: Any, notes: Any) -> Any:
-            return weigh(z * notes[:, 0], y, notes[:, 1])
+        return self._base.weights(self._map.backward(theta), self._inside(weigh, 0))
 
-        return self._base.weights(self._map.backward(theta), inner)
+    def _inside(self, weigh: Weigh, power: int) -> Weigh:
+        """The weight of a base row: that of its mapped row times a power of its factor."""
+
+        def inner(z: Any, y: Any, notes: Any) -> Any:
+            factors = notes[:, 0]
+            weights = weigh(z * factors, self._map.label(y, factors), notes[:, 1])
+            return weights if power == 0 else weights * (factors if power == 1 else factors**2)
+
+        return inner
 
     def weighted_product(self, weights: Any, vector: np.ndarray) -> np.ndarray:
         if self._squares is None:
@@ -145,10 +158,3 @@ class MappedRows:
 
     def part(self, start: int, stop: int) -> MappedRows:
         return MappedRows(self._base.part(start, stop), self._map)
-
-
-def _squared(weigh: Weigh) -> Weigh:
-    def inner(z: Any, y: Any, notes: Any) -> Any:
-        return weigh(z * notes[:, 0], y, notes[:, 1]) * notes[:, 0] ** 2
-
-    return inner

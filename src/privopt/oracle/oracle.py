@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+import math
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,7 +16,7 @@ from privopt.oracle.mapped import MappedRows, RowMap
 from privopt.oracle.objective import Objective, function_facts
 from privopt.oracle.queries import Query
 from privopt.oracle.reach import FunctionFacts, Reach
-from privopt.oracle.rows import EmptyRows, RowBounds, Rows
+from privopt.oracle.rows import EmptyRows, RawRows, RowBounds, Rows
 from privopt.oracle.sampling import COUPLING, GeometricSkips, Sampler
 from privopt.oracle.sealed import KEY, Sealed
 from privopt.privacy.budget import NEIGHBOURING, Neighbouring, Refused
@@ -153,6 +154,15 @@ class Oracle:
     def mapped(self, row_map: RowMap) -> Oracle:
         """The same records after a public linear map and its clip."""
         rows = MappedRows.build(self._rows, row_map)  # type: ignore[arg-type]
+        return self._like(rows, self._cell, self._shuffled)
+
+    def within(self, norm: float) -> Oracle:
+        """The same records with features in units of a public norm, and clipped to it."""
+        if not 0 < norm < math.inf:
+            raise ValueError(f"a row bound must be positive and finite, got {norm!r}.")
+        if self.bounds.data_norm != math.inf:
+            raise Refused("rows are clipped once: these already are.")
+        rows = cast(RawRows, self._rows).within(norm)
         return self._like(rows, self._cell, self._shuffled)
 
     def everything(self) -> View:

@@ -155,6 +155,34 @@ class CountPositive:
 
 
 @dataclass(frozen=True, slots=True)
+class LabelMoments:
+    """Sums of labels and of their squares, each label clipped to [-1, 1].
+
+    One record contributes (y, y^2), at most sqrt(2) in l2. Two records differ by
+    |y - y'| sqrt(1 + (y + y')^2), which is largest, 2, for the labels -1 and 1: with d = |y - y'|
+    it is at most d sqrt(1 + (2 - d)^2), and that grows with d on [0, 2].
+    """
+
+    norm: ReachNorm = "l2"
+
+    def radius(self) -> float:
+        return math.sqrt(2)
+
+    def diameter(self) -> float:
+        return 2.0
+
+    def total(self, rows: Rows, at: np.ndarray) -> np.ndarray:
+        def clipped(z: Any, y: Any, size: Any) -> Any:
+            return y.clip(-1.0, 1.0)
+
+        def squared(z: Any, y: Any, size: Any) -> Any:
+            return y.clip(-1.0, 1.0) ** 2
+
+        origin = np.zeros(rows.dimension)
+        return np.array([rows.total(origin, clipped), rows.total(origin, squared)])
+
+
+@dataclass(frozen=True, slots=True)
 class NormHistogram:
     """How many records have their features' l2 norm below each edge and above the one before.
 
@@ -211,6 +239,13 @@ def feature_norms(X: Any) -> np.ndarray:
 def clip_factors(X: Any, bound: float) -> np.ndarray:
     """What each row must be multiplied by so that its norm is at most the bound."""
     return bound / np.maximum(feature_norms(X), bound)
+
+
+def shortened(rows: RawRows, norm: float) -> tuple[np.ndarray, np.ndarray]:
+    """Factors 1 / max(||x||, norm) for raw rows, and the sizes of the effective rows they make."""
+    norms = rows.features(feature_norms)
+    factors = 1 / np.maximum(norms, norm)
+    return factors, np.hypot(norms * factors, rows.bounds.intercept) * rows.active()
 
 
 def tamed(X: Any) -> Any:

@@ -107,6 +107,11 @@ class RawRows(Rows, Protocol):
         """1 for a record, 0 for an empty one."""
         ...
 
+    def within(self, norm: float) -> RawRows:
+        """The same features in units of a public norm, and clipped to it: x / max(||x||, norm).
+        The constant of the intercept column stays what it is."""
+        ...
+
     def noted(self, notes: np.ndarray) -> RawRows:
         """The same rows, handing one line of ``notes`` per record to weights in place of sizes."""
         ...
@@ -158,6 +163,9 @@ class EmptyRows:
 
     def active(self) -> np.ndarray:
         return np.zeros(0)
+
+    def within(self, norm: float) -> EmptyRows:
+        return EmptyRows(self.dimension, RowBounds(1.0, self.bounds.intercept))
 
     def noted(self, notes: np.ndarray) -> EmptyRows:
         return self

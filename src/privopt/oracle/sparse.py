@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from privopt.oracle.labels import labels_like
+from privopt.oracle.queries import shortened
 from privopt.oracle.rows import RowBounds, Weigh
 
 
@@ -108,6 +109,11 @@ class SparseRows:
 
     def active(self) -> np.ndarray:
         return np.ones(self.count) if self._active is None else self._active
+
+    def within(self, norm: float) -> SparseRows:
+        scale, sizes = shortened(self, norm)
+        bounds = RowBounds(1.0, self.bounds.intercept)
+        return SparseRows(self._X, self._y, scale, self._active, sizes, bounds)
 
     def noted(self, notes: np.ndarray) -> SparseRows:
         return SparseRows(self._X, self._y, self._scale, self._active, notes, self.bounds)

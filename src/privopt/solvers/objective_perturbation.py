@@ -106,7 +106,15 @@ class ObjectivePerturbationSolver(Solver):
             if not 0 < regularisation < math.inf:
                 raise ValueError(f"regularisation must be positive, got {regularisation!r}.")
             lam = max(float(regularisation), ridge)
-        multiplier, output = _calibrate(facts, budget, noise, lam, share)
+        while True:
+            try:
+                multiplier, output = _calibrate(facts, budget, noise, lam, share)
+                break
+            except Refused:
+                # A steep loss: determinant and output noise together cost more than was estimated.
+                if regularisation is not None or lam > 1e12:
+                    raise
+                lam *= 1.25
         tolerance = _tolerance(facts, noise, lam, multiplier, output, self.output_noise)
         return ObjectiveSettings(
             bound=risk(lam) / facts.n,

@@ -41,10 +41,12 @@ class Settings:
 
 @dataclass(frozen=True)
 class Answer:
-    """Parameters of every model, and the public map of rows they were fitted on, if any."""
+    """Parameters of every model, and what was released about rows: the map they were fitted on, or
+    the norm they were clipped to (infinite if the model takes rows as they are)."""
 
     thetas: list[np.ndarray]
     row_map: RowMap | None = None
+    data_norm: float | None = None
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return iter(self.thetas)

@@ -25,7 +25,7 @@ import numpy as np
 
 from privopt.facts import Facts
 from privopt.geometry import WholeSpace
-from privopt.losses import CappedLogistic, Logistic
+from privopt.losses import CappedLogistic, Logistic, Loss, SmoothedHinge
 from privopt.mechanisms import Gate, Gaussian, Laplace, ObjectivePerturbation, Standardizer
 from privopt.mechanisms.objective_perturbation import Noise
 from privopt.oracle import CountPositive, Oracle, RowBounds, RowMap
@@ -75,8 +75,11 @@ class StandardizedObjective(Solver):
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         problem = facts.problem
-        if not isinstance(problem.loss, Logistic):
-            return f"{self.name} is for the logistic loss, not for {facts.loss_name}."
+        if not isinstance(problem.loss, Logistic | SmoothedHinge):
+            return (
+                f"{self.name} is for the logistic loss and the smoothed hinge, "
+                f"not for {facts.loss_name}."
+            )
         if problem.column_bounds is None:
             return (
                 f"{self.name} needs declared column bounds: "
@@ -99,19 +102,11 @@ class StandardizedObjective(Solver):
         return RowBounds(math.inf, 1.0)
 
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> StandardizedSettings:
-        cap: float = choices.pop("cap", 0.5)
+        hinge = isinstance(facts.problem.loss, SmoothedHinge)
+        cap: float = choices.pop("cap", 1.0 if hinge else 0.5)
         clip: float = choices.pop("clip", 0.8)
         noise: Noise = choices.pop("noise", "pure" if budget.pure else "gaussian")
-        norms, moments, labels = SHARES[noise]
-        labels /= facts.repeats
-        if noise == "pure":
-            multipliers = [1 / (share * budget.epsilon) for share in (norms, moments, labels)]
-            kinds: list[Kind] = [Pure(1 / m) for m in multipliers]
-        else:
-            mu = gaussian_mu(budget.epsilon, budget.delta)
-            multipliers = [1 / (mu * math.sqrt(share)) for share in (norms, moments, labels)]
-            kinds = [GaussianKind(1 / m, 1 / m) for m in multipliers]
-        prior = (*kinds[:2], *[kinds[2]] * facts.repeats)
+        multipliers, prior = before(facts, budget, noise, SHARES[noise])
         inner = _inner_facts(facts, cap, clip, prior)
         last = OBJECTIVE.settings(inner, budget, noise=noise, **choices)
         return StandardizedSettings(
@@ -153,7 +148,7 @@ class StandardizedObjective(Solver):
         row_map = standardizer.run(oracles[0], gate)
         thetas = []
         for done, oracle in enumerate(oracles, 1):
-            theta = self._one(oracle, gate, row_map, settings)
+            theta = self._one(oracle, gate, row_map, problem, settings)
             coefficients = row_map.backward(theta) / row_map.clip_norm
             coefficients[-1] /= problem.intercept
             thetas.append(coefficients)
@@ -161,17 +156,24 @@ class StandardizedObjective(Solver):
         return Answer(thetas, row_map)
 
     def _one(
-        self, oracle: Oracle, gate: Gate, row_map: RowMap, settings: StandardizedSettings
+        self,
+        oracle: Oracle,
+        gate: Gate,
+        row_map: RowMap,
+        problem: Problem,
+        settings: StandardizedSettings,
     ) -> np.ndarray:
         pure = settings.noise == "pure"
         counting = (Laplace if pure else Gaussian)(settings.label_multiplier)
         positive = gate.release(
             counting, oracle.everything().ask(CountPositive("l1" if pure else "l2"))
         )
-        loss = CappedLogistic(settings.cap)
+        loss = _loss(problem, settings.cap)
         start = np.zeros(row_map.dimension)
         rate = float(np.clip(positive[0] / settings.n, 0.01, 0.99))
-        start[-1] = loss.margin(rate) * row_map.clip_norm / row_map.column
+        # The intercept-only model; of a hinge, the one of least squares, within the margin.
+        alone = loss.margin(rate) if isinstance(loss, CappedLogistic) else 2 * rate - 1
+        start[-1] = alone * row_map.clip_norm / row_map.column
         mechanism = ObjectivePerturbation(
             settings.noise,
             settings.noise_multiplier,
@@ -183,10 +185,33 @@ class StandardizedObjective(Solver):
         return gate.release(mechanism, oracle.mapped(row_map).everything().function(loss))
 
 
+def before(
+    facts: Facts, budget: Budget, noise: Noise, shares: tuple[float, float, float]
+) -> tuple[list[float], tuple[Kind, ...]]:
+    """Noise multipliers of the releases before the last, by their shares of the budget, and their
+    privacy losses: row norms and moments once for all models, labels once for each."""
+    norms, moments, labels = shares
+    labels /= facts.repeats
+    if noise == "pure":
+        multipliers = [1 / (share * budget.epsilon) for share in (norms, moments, labels)]
+        kinds: list[Kind] = [Pure(1 / m) for m in multipliers]
+    else:
+        mu = gaussian_mu(budget.epsilon, budget.delta)
+        multipliers = [1 / (mu * math.sqrt(share)) for share in (norms, moments, labels)]
+        kinds = [GaussianKind(1 / m, 1 / m) for m in multipliers]
+    return multipliers, (*kinds[:2], *[kinds[2]] * facts.repeats)
+
+
+def _loss(problem: Problem, cap: float) -> Loss:
+    """The loss that is minimised: a hinge's slope is capped already."""
+    return CappedLogistic(cap) if isinstance(problem.loss, Logistic) else problem.loss
+
+
 def _inner_facts(facts: Facts, cap: float, clip: float, prior: tuple[Kind, ...]) -> Facts:
     """The problem that objective perturbation solves: capped loss, rows of norm at most one."""
+    loss = _loss(facts.problem, cap)
     size = SOLUTION_SIZE * clip * math.sqrt(facts.p)
-    problem = Problem(CappedLogistic(cap), data_norm=1.0, theta_norm=size)
+    problem = Problem(loss, data_norm=1.0, theta_norm=size)
     return Facts(problem, facts.n, facts.p, facts.neighbouring, facts.repeats, prior)
 
 

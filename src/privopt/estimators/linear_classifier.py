@@ -1,0 +1,86 @@
+"""What linear classifiers share: classes, one model against the rest, scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from privopt.estimators.linear_model import LinearModel, Targets
+
+
+class LinearClassifier(ClassifierMixin, LinearModel):
+    """A private linear classifier: one model for two classes, else one against the rest each."""
+
+    classes_: np.ndarray
+    _classification = True
+
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float,
+        neighbouring: str,
+        data_norm: float | str,
+        bounds: Any,
+        fit_intercept: bool,
+        solver: str,
+        classes: Any,
+        n_public: int | None,
+        nan_policy: str,
+        random_state: int | None,
+    ) -> None:
+        super().__init__(
+            epsilon,
+            delta,
+            neighbouring,
+            data_norm,
+            bounds,
+            fit_intercept,
+            solver,
+            n_public,
+            nan_policy,
+            random_state,
+        )
+        self.classes = classes
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Signed scores: one per row for two classes, one per row and class for more."""
+        check_is_fitted(self, "coef_")
+        scores = self._scores(X, self.coef_, self.intercept_)
+        return scores.ravel() if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Most likely class of each row."""
+        scores = self.decision_function(X)
+        index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.classes_[index]
+
+    def _targets(self, y: np.ndarray) -> Targets:
+        """The classes, labels of each model, and what reading the classes from y assumes."""
+        check_classification_targets(y)
+        if self.classes is None:
+            classes, index = np.unique(y, return_inverse=True)
+            assumptions = ("the list of classes was read from y and is taken to be public",)
+        else:
+            classes = np.unique(np.asarray(self.classes))
+            index = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+            if not np.array_equal(classes[index], y):
+                raise ValueError(
+                    "y holds a label that is not in classes: declare every label, or leave "
+                    "classes=None to read them from y."
+                )
+            assumptions = ()
+        if len(classes) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs at least two classes, got one class: "
+                "declare all of them with classes=[...]."
+            )
+        positive = (1,) if len(classes) == 2 else range(len(classes))
+        labels = tuple(np.where(index == k, 1.0, -1.0) for k in positive)
+        return Targets(labels, {"classes_": classes}, assumptions)
+
+    def _keep(self, coef: np.ndarray, intercept: np.ndarray) -> None:
+        self.coef_, self.intercept_ = coef, intercept

@@ -1,0 +1,279 @@
+"""What every linear estimator shares: from public parameters and private data to a certified fit.
+
+Order of a fit: parameters, validation, the public number of records, a plan made from public facts
+alone, the oracle, the run, the certificate. Attributes are set at the very end, so a fit that fails
+leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, Self, cast
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils import assert_all_finite
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from privopt.estimators.bounds import ColumnBounds
+from privopt.estimators.frames import concrete
+from privopt.facts import Facts
+from privopt.geometry import Domain, WholeSpace
+from privopt.losses import Loss
+from privopt.noise import source_for
+from privopt.oracle import Oracle
+from privopt.oracle.queries import clip_factors, tamed
+from privopt.planner import choose, public_count
+from privopt.planner.private_norm import choose_with_private_norm
+from privopt.privacy import Budget, Neighbouring
+from privopt.problem import Problem
+from privopt.solvers import Plan, execute, row_bounds
+
+_FLOATS = [np.float64, np.float32]
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Labels of each model, and what else a fit learns from y or assumes about it."""
+
+    labels: tuple[np.ndarray, ...]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    assumptions: tuple[str, ...] = ()
+
+
+class LinearModel(BaseEstimator, ABC):
+    """A private linear model. Subclasses say which loss, which labels and how to predict."""
+
+    _classification = False
+
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float,
+        neighbouring: str,
+        data_norm: float | str,
+        bounds: Any,
+        fit_intercept: bool,
+        solver: str,
+        n_public: int | None,
+        nan_policy: str,
+        random_state: int | None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.neighbouring = neighbouring
+        self.data_norm = data_norm
+        self.bounds = bounds
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.n_public = n_public
+        self.nan_policy = nan_policy
+        self.random_state = random_state
+
+    # ------------------------------------------------------------ what subclasses say
+    @abstractmethod
+    def _loss(self) -> Loss:
+        """The loss on labels as ``_targets`` makes them."""
+
+    @abstractmethod
+    def _targets(self, y: np.ndarray) -> Targets:
+        """Labels for the oracle; refuses what the model cannot be fitted to."""
+
+    @abstractmethod
+    def _keep(self, coef: np.ndarray, intercept: np.ndarray) -> None:
+        """Set ``coef_`` and ``intercept_``, from one row and one number for each model."""
+
+    def _domain(self) -> Domain:
+        return WholeSpace()
+
+    def _ridge(self) -> float:
+        """Ridge penalty on the scale of the sum."""
+        return 0.0
+
+    def _theta_norm(self, size: float) -> float | None:
+        """Expected size of the solution for rows of norm ``size``; only accuracy depends on it."""
+        return None
+
+    # ------------------------------------------------------------ fit
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit the model; spends the whole budget.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or data frame of shape (n_samples, n_features)
+        y : array of shape (n_samples,)
+        """
+        budget = Budget(self.epsilon, self.delta, cast(Neighbouring, self.neighbouring))
+        source = source_for(self.random_state)
+        # A failed fit leaves nothing behind: what is learned about X is kept aside until the end.
+        aside = cast(Self, clone(self))
+        X, y = aside._validated(X, y)
+        targets = self._targets(y)
+        n = public_count(X.shape[0], budget, self.n_public)
+        problem = self._problem(n)
+        features = X.shape[1]
+        X = aside._design(X)
+        repeats = len(targets.labels)
+        facts = Facts(problem, n, problem.dimension(X.shape[1]), budget.neighbouring, repeats)
+        plan = self._plan(facts, budget)
+        first = Oracle.over(
+            X,
+            targets.labels[0],
+            neighbouring=budget.neighbouring,
+            bounds=row_bounds(plan),
+            source=source,
+            classification=self._classification,
+        )
+        oracles = [first] + [
+            first.labelled(labels, classification=self._classification)
+            for labels in targets.labels[1:]
+        ]
+        answer, certificate = execute(plan, oracles, source, assumptions=targets.assumptions)
+        theta = np.stack(answer.thetas)
+        coef, intercept = np.ascontiguousarray(theta[:, : X.shape[1]]), np.zeros(repeats)
+        if problem.intercept:
+            intercept = theta[:, -1] * problem.intercept
+        coef, intercept = aside._undesigned(coef, intercept, features)
+        for name, value in targets.attributes.items():
+            setattr(self, name, value)
+        self.privacy_, self.plan_, self.n_features_in_ = certificate, plan, features
+        if hasattr(aside, "feature_names_in_"):
+            self.feature_names_in_ = aside.feature_names_in_
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_  # of an earlier fit
+        self._row_map, self.data_norm_ = answer.row_map, None
+        if answer.row_map is None and answer.data_norm != math.inf:
+            self.data_norm_ = answer.data_norm or self._unit_norm()
+        self._keep(coef, intercept)
+        return self
+
+    def _design(self, X: Any) -> Any:
+        """The rows the oracle holds: X, scaled by its declared bounds."""
+        declared = self._declared(X.shape[1])
+        return X if declared is None else declared.apply(X)
+
+    def _undesigned(
+        self, coef: np.ndarray, intercept: np.ndarray, features: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Parameters for X as it was given."""
+        declared = self._declared(features)
+        if declared is None:
+            return coef, intercept
+        coef = coef / declared.reach
+        return coef, intercept - coef @ declared.shift
+
+    def _problem(self, n: int) -> Problem:
+        norm = self._unit_norm()
+        column = norm / 3 if self.fit_intercept else 0.0
+        return Problem(
+            self._loss(),
+            self._domain(),
+            data_norm=norm,
+            intercept=column,
+            l2=self._ridge() / n,
+            column_bounds=None if self.bounds is None else 1.0,
+            theta_norm=self._theta_norm(norm),
+        )
+
+    def _unit_norm(self) -> float:
+        """The declared row bound; 1 where it is chosen privately and rows are measured in it."""
+        if isinstance(self.data_norm, str):
+            if self.data_norm == "private":
+                return 1.0
+        elif isinstance(self.data_norm, numbers.Real) and 0 < self.data_norm < np.inf:
+            return float(self.data_norm)
+        raise ValueError(
+            f'data_norm must be positive and finite, got {self.data_norm!r}; "private" chooses '
+            "it with a share of the budget."
+        )
+
+    def _plan(self, facts: Facts, budget: Budget) -> Plan:
+        if self.data_norm == "private":
+            return choose_with_private_norm(facts, budget, self.solver)
+        return choose(facts, budget, self.solver)
+
+    # ------------------------------------------------------------ predict
+    def _scores(self, X: Any, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
+        """Margins of rows clipped as in ``fit``: one line per row, one column per model."""
+        check_is_fitted(self, "coef_")
+        X = validate_data(
+            self,
+            concrete(X),
+            accept_sparse="csr",
+            dtype=_FLOATS,
+            reset=False,
+            ensure_all_finite=False,
+        )
+        declared = self._declared(X.shape[1])
+        if declared is not None:
+            X = declared.apply(X)
+            intercept = intercept + coef @ declared.shift
+            coef = coef * declared.reach
+        X = tamed(self._finite(X))
+        scores = np.asarray(X @ coef.T)
+        if self._row_map is not None:
+            factors = self._row_map.factors(X) * self._row_map.clip_norm
+            return (scores + intercept) * factors[:, None]
+        if self.data_norm_ is not None:
+            scores = scores * clip_factors(X, self.data_norm_)[:, None]
+        return scores + intercept
+
+    # ------------------------------------------------------------ before the budget is touched
+    def _declared(self, features: int) -> ColumnBounds | None:
+        if self.bounds is None:
+            return None
+        return ColumnBounds.declared(
+            self.bounds, features, getattr(self, "feature_names_in_", None)
+        )
+
+    def _validated(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+        if self.nan_policy not in ("raise", "empty"):
+            raise ValueError(f'nan_policy must be "raise" or "empty", got {self.nan_policy!r}.')
+        if y is None:
+            raise ValueError("this estimator requires y to be passed, but the target y is None.")
+        X = validate_data(
+            self,
+            concrete(X),
+            accept_sparse="csr",
+            dtype=_FLOATS,
+            ensure_all_finite=False,
+        )
+        if self.nan_policy == "raise":
+            X = self._finite(X)
+        y = column_or_1d(np.asarray(concrete(y, "y")), warn=True)
+        if y.dtype.kind == "f":
+            assert_all_finite(y, input_name="y")
+        if len(y) != X.shape[0]:
+            raise ValueError(
+                f"X has {X.shape[0]} rows and y has {len(y)} labels: they must be the same number."
+            )
+        return X, y
+
+    def _finite(self, X: Any) -> Any:
+        """X without missing values: refused, or an empty record's zeros, as ``nan_policy`` says."""
+        entries = X.data if sp.issparse(X) else X
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(entries.sum(dtype=float)) or np.isfinite(entries).all():
+                return X
+        if self.nan_policy == "raise":
+            raise ValueError(
+                "X contains NaN or infinity: remove such rows, or take "
+                'nan_policy="empty" to count them as empty records.'
+            )
+        broken = ~np.isfinite(np.asarray(X.sum(axis=1), dtype=float).ravel())
+        X = X.copy()
+        if sp.issparse(X):
+            X.data[np.repeat(broken, np.diff(X.indptr))] = 0.0
+        else:
+            X[broken] = 0.0
+        return X
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.nan_policy == "empty"
+        return tags
