@@ -52,7 +52,8 @@ def audit(
         count = min(workers or os.cpu_count() or 1, len(wanted))
         table = Table(title=f"epsilon under {neighbouring.value}")
         for column in COLUMNS:
-            table.add_column(column, justify="left" if column in ("solver", "verdict") else "right")
+            text = column in ("solver", "verdict")
+            table.add_column(column, justify="left" if text else "right", no_wrap=text)
         refuted = []
         if count == 1:
             found = map(one, wanted)
