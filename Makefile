@@ -1,7 +1,7 @@
 # `make` alone lists what there is. Every target sets up .venv by itself; all it needs is Python 3.11 or newer.
 #
 #   make test PYTHON=python3.12      build .venv with another Python (only when .venv is made)
-#   make test ARGS="-k laplace -x"   further arguments for the command behind test, demo or bench
+#   make test ARGS="-k laplace -x"   further arguments for the command behind test, demo, audit, mutants or bench
 #   make test WORKERS=8              more test processes
 
 PYTHON  ?= python3
@@ -17,16 +17,22 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test lint bench docs clean
+.PHONY: help demo test audit mutants lint bench docs clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
 demo: .venv/.stamp-demo ## a first private model, its plan and its certificate
 	@$(BIN)/privopt demo $(ARGS)
 
 test: .venv/.stamp-test ## run all tests
 	@$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+audit: .venv/.stamp-demo ## attack every solver: a lower bound on epsilon beside the certified one
+	@$(ONE_THREAD) $(BIN)/privopt audit --workers $(WORKERS) $(ARGS)
+
+mutants: .venv/.stamp-test ## plant known bugs; print which check kills each of them
+	@$(ONE_THREAD) $(BIN)/python -m tests.mutants $(ARGS)
 
 # The type checker follows imports of optional packages, so it needs what the tests need.
 lint: .venv/.stamp-lint .venv/.stamp-test ## check style, types and the direction of imports

@@ -16,7 +16,10 @@ NAMES = (
     "gradient_speed",
     "fit_speed",
     "adult_accuracy",
+    "classifier",
     "excess_risk",
+    "rates",
+    "high_dimensional",
 )
 
 

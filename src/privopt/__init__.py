@@ -6,11 +6,13 @@ from importlib.metadata import version
 from privopt import geometry, losses
 from privopt.estimators import (
     HuberRegressor,
+    Lasso,
     LinearRegression,
     LinearSVC,
     LogisticRegression,
     QuantileRegressor,
     Ridge,
+    SparseLogisticRegression,
 )
 from privopt.planner import plan, quantile, solve
 from privopt.privacy import Budget, Certificate, PrivacyWarning, Refused
@@ -22,6 +24,7 @@ __all__ = [
     "Budget",
     "Certificate",
     "HuberRegressor",
+    "Lasso",
     "LinearRegression",
     "LinearSVC",
     "LogisticRegression",
@@ -30,6 +33,7 @@ __all__ = [
     "QuantileRegressor",
     "Refused",
     "Ridge",
+    "SparseLogisticRegression",
     "__version__",
     "geometry",
     "losses",

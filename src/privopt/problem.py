@@ -28,7 +28,9 @@ class Problem:
         Ridge penalty on the mean scale, on every coordinate.
     column_bounds : float, optional
         Every entry of X lies in [-column_bounds, column_bounds], by a public map of declared
-        bounds. Only standardisation uses it, and only for accuracy.
+        bounds. Standardisation uses it for accuracy. Methods of the l1 geometry (frank_wolfe,
+        greedy_coordinate, coordinate_descent) clip entries to it and then leave rows at any norm;
+        without it they clip rows to ``data_norm`` like all others.
     theta_norm : float, optional
         How large the solution is expected to be when the domain is unbounded. It steers the choice
         of parameters and has no influence on privacy. Default: margins of about 15, that is

@@ -3,7 +3,18 @@
 import numpy as np
 import pytest
 
-from privopt.mechanisms.maps import Coordinates, Linear, Loosen, Scale, SignedVertices
+from privopt.geometry import Box, L1Ball, Polytope, Simplex
+from privopt.mechanisms.maps import (
+    Coordinates,
+    Linear,
+    Loosen,
+    Pick,
+    Rescale,
+    Scale,
+    Shift,
+    Spread,
+    VertexScores,
+)
 from privopt.oracle import Reach, Sealed
 from privopt.oracle.sealed import KEY
 
@@ -11,6 +22,7 @@ ORDER = {"l1": 1, "l2": 2, "linf": np.inf}
 P = 6
 RNG = np.random.default_rng(0)
 TALL, WIDE = RNG.normal(size=(9, P)), RNG.normal(size=(2, P))
+VERTICES = RNG.normal(size=(5, P))
 MAPS = {
     **{f"Scale {norm}": Scale(-2.5, norm) for norm in ORDER},
     "Scale by a little": Scale(1e-9, "l2"),
@@ -22,7 +34,12 @@ MAPS = {
     **{f"Coordinates {norm}": Coordinates((4, 0, 5), norm) for norm in ORDER},
     "one coordinate": Coordinates((2,)),
     "all coordinates": Coordinates(tuple(range(P))),
-    "SignedVertices": SignedVertices(3.0),
+    "vertices of an l1 ball": VertexScores(L1Ball(3.0), P),
+    "vertices of a simplex": VertexScores(Simplex(2.0), P),
+    "a list of vertices": VertexScores(Polytope(VERTICES), P),
+    "vertices far from the origin": VertexScores(Polytope(VERTICES + 100.0), P),
+    "Spread": Spread(),
+    "Shift": Shift(np.arange(6.0), "linf"),
     "Linear tall": Linear(TALL),
     "Linear wide": Linear(WIDE),
     "Linear rank one": Linear(np.outer(np.arange(3.0), np.arange(P))),
@@ -32,6 +49,8 @@ every_map = pytest.mark.parametrize("name", MAPS)
 
 
 def norm(x, kind):
+    if kind == "range":
+        return float(np.ptp(x))
     return float(np.linalg.norm(x, ORDER[kind]))
 
 
@@ -42,6 +61,9 @@ def directions(map, count=400):
     yield np.ones(P)
     yield from rng.choice([-1.0, 1.0], size=(20, P))
     yield from rng.normal(size=(count, P))
+    if isinstance(map, VertexScores) and isinstance(map.domain, Polytope):
+        for one in map.domain.vertices:
+            yield from np.sign(one - map.domain.vertices[map.domain.vertices[:, 0] != one[0]])
     if isinstance(map, Linear):
         v = np.ones(P)  # power iteration: the direction that A stretches most
         for _ in range(2000):
@@ -87,11 +109,20 @@ def test_what_the_maps_do():
     np.testing.assert_array_equal(Linear([[1.0, 1.0, 1.0], [0.0, 1.0, 0.0]]).apply(x), [2.0, -2.0])
 
 
-def test_signed_vertices_score_the_corners_of_an_l1_ball():
+@pytest.mark.parametrize("domain", [L1Ball(2.0), Simplex(2.0), Polytope(VERTICES[:, :3])])
+def test_vertex_scores_rank_the_vertices(domain):
     """The largest score belongs to the vertex with the smallest inner product."""
-    x, r = np.array([1.0, -5.0, 3.0]), 2.0
-    vertices = np.concatenate([r * np.eye(3), -r * np.eye(3)])
-    np.testing.assert_allclose(SignedVertices(r).apply(x), -vertices @ x)
+    x = np.array([1.0, -5.0, 3.0])
+    map = VertexScores(domain, 3)
+    vertices = np.array([map.vertex(k) for k in range(map.count)])
+    np.testing.assert_allclose(map.apply(x), -vertices @ x)
+    np.testing.assert_array_equal(vertices[np.argmax(map.apply(x))], domain.linear_minimiser(x))
+    assert all(domain.contains(vertex) for vertex in vertices)
+
+
+def test_only_polytopes_have_vertices():
+    with pytest.raises(ValueError, match="Box has no list"):
+        VertexScores(Box(-1.0, 1.0), 3)
 
 
 def test_coordinates_of_a_coordinatewise_bound():
@@ -125,3 +156,20 @@ def test_linear_maps_copy_their_matrix_and_are_rounded_up():
 def test_linear_maps_need_a_finite_matrix(matrix):
     with pytest.raises(ValueError, match="finite two-dimensional"):
         Linear(matrix)
+
+
+def test_a_bound_for_each_coordinate_as_a_range():
+    """Two coordinates move apart by at most the sum of their bounds; the largest two count."""
+    radius = np.array([1.0, 5.0, 2.0, 4.0])
+    assert Spread("coordinates").stretch(radius) == 9.0
+    assert np.ptp(radius * [0, 1, 0, -1]) == 9.0
+    assert Rescale(radius).stretch(radius) == 1.0
+    assert Rescale(np.full(4, 2.0)).stretch(radius) == 2.5
+    np.testing.assert_array_equal(Rescale(radius).apply(2 * radius), np.full(4, 2.0))
+    picked = Pick(2)
+    assert picked.stretch(radius) == 2.0
+    np.testing.assert_array_equal(picked.apply(radius), [2.0])
+    with pytest.raises(ValueError, match="not restated"):
+        Spread("l2")
+    with pytest.raises(ValueError, match="positive and finite"):
+        Rescale([1.0, 0.0])

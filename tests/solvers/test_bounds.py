@@ -15,6 +15,9 @@ from .formulas import best_on, skewed, sphere
 
 NAMES = sorted(catalogue())
 SEEDS = 5
+# Its bound is nearly attained: at the edge of a ball within a factor of 1.6 of the exact mean, so
+# a mean of 5 runs exceeds it in about 3 % of cases, a mean of 60 in fewer than 1e-6.
+MORE_SEEDS = {"exponential_sampling": 60}
 ONE_PASS = {"bolt_on_sgd", "phased_localization"}  # a sampling error of 1/sqrt(n) always stays
 DOMAINS = {
     "optimum inside a ball": L2Ball(60.0),
@@ -31,7 +34,7 @@ DOMAINS = {
 @pytest.mark.parametrize("shape", DOMAINS)
 @pytest.mark.parametrize(("epsilon", "delta"), [(8.0, 1e-5), (0.5, 0.0)])
 def test_mean_excess_risk_is_below_the_bound(name, shape, epsilon, delta):
-    """Mean of 5 seeded runs. The bounds are loose by far more than the spread of such a mean."""
+    """Mean of a few seeded runs, more where the bound is not loose by far more than its spread."""
     n, domain = 800, DOMAINS[shape]
     X, y = skewed(n)
     theta_norm = None if domain.bounded else 25.0  # the optimum has norm 21
@@ -48,7 +51,8 @@ def test_mean_excess_risk_is_below_the_bound(name, shape, epsilon, delta):
 
     best = best_on(domain, risk, slope, 2)
     runs = [
-        solve(problem, X, y, budget=budget, solver=name, random_state=seed) for seed in range(SEEDS)
+        solve(problem, X, y, budget=budget, solver=name, random_state=seed)
+        for seed in range(MORE_SEEDS.get(name, SEEDS))
     ]
     found = [risk(run.theta) - best for run in runs]
     excess, error = np.mean(found), np.std(found, ddof=1) / len(found) ** 0.5

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from privopt import Budget, Problem, Refused, plan, solve
+from privopt.audit import hostile_pairs, replay
 from privopt.facts import Facts
 from privopt.geometry import Box, L1Ball, L2Ball, Polytope, Simplex, WholeSpace
 from privopt.losses import Absolute, Hinge, Huber, Logistic, Quantile, Squared
@@ -207,6 +208,26 @@ def test_grid_walk_runs_where_it_is_feasible():
     assert any("conductance" in text for text in result.certificate.assumptions)
     ranking = plan(task, n=3, p=1, budget=Budget(1.0))
     assert ranking.plans[-1].name == "grid_walk"
+
+
+@pytest.mark.parametrize("neighbouring", ["zero_out", "replace_one"])
+def test_grid_walk_replays_on_hostile_neighbours(neighbouring):
+    """The table of all solvers is too large for it."""
+
+    def run(X, y):
+        result = solve(
+            Problem(Hinge(), L2Ball(1.0)),
+            X,
+            y,
+            budget=Budget(1.0, 0.0, neighbouring),
+            solver="grid_walk",
+            n_public=10,
+            random_state=0,
+        )
+        return result.theta, result.certificate.to_json(), result.plan.settings
+
+    for pair in hostile_pairs(neighbouring, n=10, p=1):
+        assert replay(run, pair) == []
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,19 @@
-"""Audits: record/replay on hostile neighbours, and the law of the noise."""
+"""Audits: record/replay on hostile neighbours, the law of the noise, and statistical attacks."""
 
+from privopt.audit.bounds import Claim
 from privopt.audit.law import noise_p_value
 from privopt.audit.neighbours import Pair, hostile_pairs
 from privopt.audit.replay import Tape, record, replay
+from privopt.audit.statistical import Finding, audit
 
-__all__ = ["Pair", "Tape", "hostile_pairs", "noise_p_value", "record", "replay"]
+__all__ = [
+    "Claim",
+    "Finding",
+    "Pair",
+    "Tape",
+    "audit",
+    "hostile_pairs",
+    "noise_p_value",
+    "record",
+    "replay",
+]

@@ -8,9 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 from scipy import stats
+from scipy.special import softmax
 
 from privopt.audit.replay import Release, Tape
-from privopt.mechanisms import ExponentialDensity, ObjectivePerturbation, OutputPerturbation
+from privopt.mechanisms import (
+    ExponentialDensity,
+    ExponentialMechanism,
+    ObjectivePerturbation,
+    OutputPerturbation,
+    PermuteAndFlip,
+)
+from privopt.mechanisms.selection import flip_probabilities
 from privopt.noise import SeededSource
 from privopt.oracle.objective import Objective
 from privopt.privacy.kinds import BoundedRange, Gaussian, Kind, ObjectiveGaussian, Pure
@@ -19,18 +27,30 @@ from privopt.privacy.kinds import BoundedRange, Gaussian, Kind, ObjectiveGaussia
 def noise_p_value(tapes: list[Tape]) -> float:
     """Two-sided p-value of the declared noise scale, over all releases of all tapes together.
 
-    Every release gives one statistic that is Gamma distributed under its own event: half the
-    squared standardised noise (shape p/2) for Gaussian noise, the scaled norm (shape p) for pure
-    noise, minus the logarithm of a uniform variable (shape 1) for a density. Their sum over
-    releases is Gamma with the summed shape.
+    A release with additive noise gives one statistic that is Gamma distributed under its own event:
+    half the squared standardised noise (shape p/2) for Gaussian noise, the scaled norm (shape p)
+    for pure noise, minus the logarithm of a uniform variable (shape 1) for a density. Their sum
+    over releases is Gamma with the summed shape. A choice among scores gives its score in units of
+    the noise, less its mean under the declared probabilities; the sum over releases is close to
+    normal with the summed variance. It is what a likelihood ratio test of the scale looks at. The
+    smaller p-value of the two is taken, times the number of tests.
     """
-    total, shape = 0.0, 0.0
+    total, shape, excess, variance = 0.0, 0.0, 0.0, 0.0
     for tape in tapes:
         for release in tape.releases:
+            if isinstance(release.mechanism, (ExponentialMechanism, PermuteAndFlip)):
+                above, spread = _choice(release)
+                excess, variance = excess + above, variance + spread
+                continue
             statistic, weight = _statistic(release)
             total, shape = total + statistic, shape + weight
-    law = stats.gamma(shape)
-    return float(2 * min(law.cdf(total), law.sf(total)))
+    found = []
+    if shape > 0:
+        law = stats.gamma(shape)
+        found.append(float(2 * min(law.cdf(total), law.sf(total))))
+    if variance > 0:
+        found.append(float(2 * stats.norm.sf(abs(excess) / np.sqrt(variance))))
+    return min(1.0, len(found) * min(found))
 
 
 def _statistic(release: Release) -> tuple[float, float]:
@@ -45,6 +65,21 @@ def _statistic(release: Release) -> tuple[float, float]:
         return _objective_statistic(release)
     noise = np.atleast_1d(release.result - release.payload)
     return _of_kind(release.event.kinds[0], noise, release.reach.radius, release.reach.norm)
+
+
+def _choice(release: Release) -> tuple[float, float]:
+    """Excess of the chosen score over its mean, and its variance, in units of the noise.
+
+    Probabilities follow from the event's own kind, not from the mechanism's noise.
+    """
+    kind, scores = release.event.kinds[0], np.asarray(release.payload)
+    assert isinstance(kind, (BoundedRange, Pure))
+    strength = kind.eta if isinstance(kind, BoundedRange) else kind.epsilon
+    law = softmax if isinstance(kind, BoundedRange) else flip_probabilities
+    scaled = scores * (strength / release.reach.radius)
+    chances = law(scaled)
+    mean = float(chances @ scaled)
+    return float(scaled[release.result]) - mean, float(chances @ (scaled - mean) ** 2)
 
 
 def _of_kind(kind: Kind, noise: np.ndarray, radius: float, norm: str) -> tuple[float, float]:

@@ -119,6 +119,9 @@ def movements(
         return
     with np.errstate(all="ignore"):
         difference = np.abs(one - other)
+    if reach.norm == "range":
+        yield "the range", float(np.ptp(one - other)), _lane_radius(reach)
+        return
     if reach.norm == "coordinates":
         radius = np.broadcast_to(reach.radius, difference.shape)
         worst = int(np.argmax(difference - radius))

@@ -1,10 +1,11 @@
-"""The command line: ``privopt demo | fit | plan | account``."""
+"""The command line: ``privopt demo | fit | plan | account | audit``."""
 
 from __future__ import annotations
 
 import typer
 
 from privopt.cli.account import account
+from privopt.cli.audit import audit
 from privopt.cli.demo import demo
 from privopt.cli.fit import fit
 from privopt.cli.plan import plan
@@ -20,5 +21,6 @@ app.command()(demo)
 app.command()(fit)
 app.command()(plan)
 app.command()(account)
+app.command()(audit)
 
 __all__ = ["app"]

@@ -6,12 +6,15 @@ from privopt.estimators.linear_svc import LinearSVC
 from privopt.estimators.logistic_regression import LogisticRegression
 from privopt.estimators.quantile_regressor import QuantileRegressor
 from privopt.estimators.ridge import Ridge
+from privopt.estimators.sparse_linear import Lasso, SparseLogisticRegression
 
 __all__ = [
     "HuberRegressor",
+    "Lasso",
     "LinearRegression",
     "LinearSVC",
     "LogisticRegression",
     "QuantileRegressor",
     "Ridge",
+    "SparseLogisticRegression",
 ]

@@ -8,12 +8,14 @@ from privopt.mechanisms.mechanism import Mechanism
 from privopt.mechanisms.objective_perturbation import ObjectivePerturbation
 from privopt.mechanisms.output_perturbation import Minimiser, OutputPerturbation
 from privopt.mechanisms.rank_quantile import RankQuantile
+from privopt.mechanisms.selection import ExponentialMechanism, PermuteAndFlip, ReportNoisyMax
 from privopt.mechanisms.stable_sgd import StableSGD
 from privopt.mechanisms.standardizer import Standardizer
 
 __all__ = [
     "HOOK",
     "ExponentialDensity",
+    "ExponentialMechanism",
     "Gate",
     "Gaussian",
     "GridWalk",
@@ -24,7 +26,9 @@ __all__ = [
     "NormGamma",
     "ObjectivePerturbation",
     "OutputPerturbation",
+    "PermuteAndFlip",
     "RankQuantile",
+    "ReportNoisyMax",
     "StableSGD",
     "Standardizer",
     "same_event",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from privopt.geometry import Domain, L1Ball, Polytope, Simplex
 from privopt.oracle.reach import ReachNorm
 
 
@@ -65,21 +67,6 @@ class Coordinates:
         return payload[list(self.indices)]
 
 
-@dataclass(frozen=True, slots=True)
-class SignedVertices:
-    """x -> (-r x, r x): minus the inner products with the vertices of an l1 ball of radius r."""
-
-    radius: float
-    norm_in: ReachNorm = "linf"
-    norm_out: ReachNorm = "linf"
-
-    def stretch(self, radius: Any) -> Any:
-        return self.radius * radius
-
-    def apply(self, payload: Any) -> Any:
-        return np.concatenate([-self.radius * payload, self.radius * payload])
-
-
 @dataclass(frozen=True, eq=False)
 class Linear:
     """x -> A x in l2; stretches by the largest singular value, rounded up."""
@@ -100,3 +87,127 @@ class Linear:
 
     def apply(self, payload: Any) -> Any:
         return self.matrix @ payload
+
+
+@dataclass(frozen=True, eq=False)
+class Shift:
+    """x -> x + offset, with a public offset."""
+
+    offset: np.ndarray
+    norm_in: ReachNorm = "l2"
+
+    @property
+    def norm_out(self) -> ReachNorm:
+        return self.norm_in
+
+    def stretch(self, radius: Any) -> Any:
+        return radius
+
+    def apply(self, payload: Any) -> Any:
+        return payload + self.offset
+
+
+@dataclass(frozen=True, eq=False)
+class Rescale:
+    """x -> x / scales, which turns a bound per coordinate into one for all of them."""
+
+    scales: np.ndarray
+    norm_in: ReachNorm = "coordinates"
+    norm_out: ReachNorm = "linf"
+
+    def __post_init__(self) -> None:
+        scales = np.array(self.scales, dtype=float)
+        if not (np.isfinite(scales).all() and (scales > 0).all()):
+            raise ValueError("scales must be positive and finite.")
+        scales.setflags(write=False)
+        object.__setattr__(self, "scales", scales)
+
+    def stretch(self, radius: Any) -> Any:
+        return float(np.max(np.asarray(radius) / self.scales))
+
+    def apply(self, payload: Any) -> Any:
+        return payload / self.scales
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The same scores, their bound restated as a range: one may rise while another falls."""
+
+    norm_in: ReachNorm = "linf"
+    norm_out: ReachNorm = "range"
+
+    def __post_init__(self) -> None:
+        if self.norm_in not in ("linf", "coordinates"):
+            raise ValueError(f"a bound in {self.norm_in} is not restated as a range.")
+
+    def stretch(self, radius: Any) -> Any:
+        if self.norm_in == "linf":
+            return 2 * radius
+        return float(np.sort(np.asarray(radius))[-2:].sum())
+
+    def apply(self, payload: Any) -> Any:
+        return payload
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """x -> one of its coordinates, a vector of length one, bounded alike in every norm."""
+
+    index: int
+    norm_out: ReachNorm = "l2"
+    norm_in: ReachNorm = "coordinates"
+
+    def stretch(self, radius: Any) -> Any:
+        return float(radius[self.index])
+
+    def apply(self, payload: Any) -> Any:
+        return payload[[self.index]]
+
+
+@dataclass(frozen=True, eq=False)
+class VertexScores:
+    """x -> minus the inner products with the vertices of a polytope, the best vertex highest.
+
+    Moving x by at most r in every coordinate moves two of the scores apart by at most r times the
+    l1 distance of their vertices, and by that much for the farthest two.
+    """
+
+    domain: Domain
+    dimension: int
+    norm_in: ReachNorm = "linf"
+    norm_out: ReachNorm = "range"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.domain, (L1Ball, Simplex, Polytope)):
+            raise ValueError(f"{type(self.domain).__name__} has no list of vertices.")
+
+    @property
+    def count(self) -> int:
+        """Number of vertices."""
+        if isinstance(self.domain, Polytope):
+            return len(self.domain.vertices)
+        return self.dimension * (2 if isinstance(self.domain, L1Ball) else 1)
+
+    def vertex(self, index: int) -> np.ndarray:
+        """A vertex by the place of its score."""
+        if isinstance(self.domain, Polytope):
+            return self.domain.vertices[index].copy()
+        vertex = np.zeros(self.dimension)
+        size = self.domain.size if isinstance(self.domain, L1Ball) else self.domain.scale  # type: ignore[attr-defined]
+        vertex[index % self.dimension] = size if index < self.dimension else -size
+        return vertex
+
+    def stretch(self, radius: Any) -> Any:
+        return self._diameter * radius
+
+    def apply(self, payload: Any) -> Any:
+        if isinstance(self.domain, Polytope):
+            return -(self.domain.vertices @ payload)
+        if isinstance(self.domain, Simplex):
+            return -self.domain.scale * payload
+        assert isinstance(self.domain, L1Ball)
+        return np.concatenate([-self.domain.size * payload, self.domain.size * payload])
+
+    @cached_property
+    def _diameter(self) -> float:
+        return self.domain.diameter("l1", self.dimension) * (1 + 1e-12)

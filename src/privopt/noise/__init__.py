@@ -1,5 +1,6 @@
 """Random numbers: secure by default, reproducible on request, and from nowhere else."""
 
+from privopt.noise.exponential import exponential
 from privopt.noise.gaussian import gaussian
 from privopt.noise.gumbel import gumbel
 from privopt.noise.laplace import laplace
@@ -11,6 +12,7 @@ __all__ = [
     "SeededSource",
     "SilentSource",
     "Source",
+    "exponential",
     "gaussian",
     "gumbel",
     "laplace",

@@ -5,6 +5,7 @@ from privopt.oracle.mapped import RowMap
 from privopt.oracle.oracle import Oracle, View
 from privopt.oracle.queries import (
     ClippedGradient,
+    CoordinateClippedGradient,
     CountPositive,
     CountRecords,
     LabelMoments,
@@ -19,6 +20,7 @@ from privopt.oracle.sealed import Map, Sealed
 
 __all__ = [
     "ClippedGradient",
+    "CoordinateClippedGradient",
     "CountPositive",
     "CountRecords",
     "FunctionFacts",

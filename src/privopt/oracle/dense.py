@@ -64,6 +64,7 @@ class DenseRows:
         xp = array_namespace(X)
         if not xp.isdtype(X.dtype, "real floating"):
             X = xp.astype(X, xp.float64)
+        X = _within(xp, X, bounds.entries)
         y = labels_like(y, X, X.dtype, classification)
         norms = _row_norms(xp, X)
         wild = ~xp.isfinite(norms)
@@ -327,6 +328,15 @@ def _row_norms(xp: Any, X: Any) -> Any:
         with np.errstate(over="ignore", invalid="ignore"):
             return np.sqrt(np.einsum("ij,ij->i", X, X))
     return xp.sqrt(xp.sum(X * X, axis=1))
+
+
+def _within(xp: Any, X: Any, bound: float) -> Any:
+    """X with its finite entries clipped; a copy only if one of them has to be."""
+    if math.isinf(bound) or 0 in X.shape:
+        return X
+    with np.errstate(invalid="ignore"):
+        outside = xp.isfinite(X) & (abs(X) > bound)
+    return xp.where(outside, xp.sign(X) * bound, X) if bool(xp.any(outside)) else X
 
 
 def _tame(xp: Any, X: Any, y: Any, norms: Any, wild: Any, broken: Any) -> tuple[Any, Any, Any, Any]:

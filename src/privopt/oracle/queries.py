@@ -12,7 +12,8 @@ from array_api_compat import array_namespace, is_numpy_array
 
 from privopt.losses import Loss
 from privopt.oracle.reach import ReachNorm
-from privopt.oracle.rows import RawRows, Rows
+from privopt.oracle.rows import RawRows, RowBounds, Rows
+from privopt.privacy.budget import Refused
 
 
 class Query(Protocol):
@@ -72,6 +73,50 @@ class ClippedGradient:
         xp = array_namespace(margins)
         weights = self._weigh(margins, labels, sizes)
         return xp.where(xp.isfinite(weights), weights, xp.zeros_like(weights))
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinateClippedGradient:
+    """Sum of the records' loss gradients, each coordinate of each record's bounded.
+
+    A generalised linear model's gradient is slope times row. Rows keep their entries within the
+    public ``bounds``; the slope is clipped to [-slope_clip, slope_clip]. The result is the gradient
+    of a convex function again.
+
+    ``norm`` "linf" states one bound for all coordinates, "coordinates" one for each of them.
+    """
+
+    loss: Loss
+    slope_clip: float
+    bounds: RowBounds
+    dimension: int
+    norm: ReachNorm = "linf"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.slope_clip < math.inf or not self.bounds.largest < math.inf:
+            raise ValueError("a coordinate-wise clip needs finite bounds on slope and features.")
+
+    def radius(self) -> Any:
+        if self.norm == "linf":
+            return self.slope_clip * self.bounds.largest
+        radii = np.full(self.dimension, self.slope_clip * self.bounds.feature)
+        if self.bounds.intercept:
+            radii[-1] = self.slope_clip * self.bounds.intercept
+        return radii
+
+    def diameter(self) -> Any:
+        return 2 * self.radius()
+
+    def total(self, rows: Rows, at: np.ndarray) -> np.ndarray:
+        if rows.bounds != self.bounds:
+            raise Refused("the rows' bounds are not those of the question.")
+        with np.errstate(all="ignore"):
+            return rows.weighted_sum(at, self._weigh)
+
+    def _weigh(self, margins: Any, labels: Any, sizes: Any) -> Any:
+        xp = array_namespace(margins)
+        slope = self.loss.slope(margins, labels).clip(-self.slope_clip, self.slope_clip)
+        return xp.where(xp.isfinite(slope), slope, xp.zeros_like(slope))
 
 
 @dataclass(frozen=True, slots=True)

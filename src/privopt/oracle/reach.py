@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 from privopt.privacy.events import FULL, ROOT, Cell, LanePosition, Sampling
 
-ReachNorm = Literal["l1", "l2", "linf", "coordinates", "function"]
+ReachNorm = Literal["l1", "l2", "linf", "coordinates", "range", "function"]
+"""``range`` bounds the largest minus the smallest change of any coordinate: what matters for a
+choice among scores, which a change of all of them alike does not move."""
 
 
 @dataclass(frozen=True, slots=True)

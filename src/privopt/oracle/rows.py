@@ -20,15 +20,30 @@ Weigh = Callable[[Any, Any, Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class RowBounds:
-    """Public facts about effective rows, enforced when the rows are made."""
+    """Public facts about effective rows, enforced when the rows are made.
+
+    Each feature is clipped to [-entries, entries], then the row to an l2 norm of ``data_norm``;
+    either may be infinite.
+    """
 
     data_norm: float
     intercept: float = 0.0
+    entries: float = math.inf
 
     @property
     def size(self) -> float:
         """Largest l2 norm of an effective row."""
         return math.hypot(self.data_norm, self.intercept)
+
+    @property
+    def largest(self) -> float:
+        """Largest absolute entry of an effective row, the constant column included."""
+        return max(self.feature, self.intercept)
+
+    @property
+    def feature(self) -> float:
+        """Largest absolute feature of an effective row."""
+        return min(self.data_norm, self.entries)
 
 
 class Rows(Protocol):

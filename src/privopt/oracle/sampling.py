@@ -94,5 +94,5 @@ class KeyedCoins:
         return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") / 2**64
 
 
-COUPLING: ContextVar[KeyedCoins | None] = ContextVar("privopt_coupling", default=None)
+COUPLING: ContextVar[Sampler | None] = ContextVar("privopt_coupling", default=None)
 """Coins for the oracles of this context, so that an audit can couple two runs."""

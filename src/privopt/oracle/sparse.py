@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,8 @@ class SparseRows:
         X = sp.csr_array(X)
         if X.dtype != np.float64:
             X = X.astype(np.float64)  # sums of single-precision squares would miss the clip
+        if math.isfinite(bounds.entries):
+            X = _within(X, bounds.entries)
         y = labels_like(y, X.data, np.float64, classification)
         largest = abs(X).max(axis=1).toarray().ravel() if X.shape[0] and X.shape[1] else 0.0
         largest = np.broadcast_to(largest, X.shape[0])
@@ -149,3 +152,15 @@ class SparseRows:
 
     def _alive(self, weights: np.ndarray) -> np.ndarray:
         return weights if self._active is None else weights * self._active
+
+
+def _within(X: Any, bound: float) -> Any:
+    """X with its finite entries clipped; entries that are stored twice are added up before."""
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    outside = np.isfinite(X.data) & (abs(X.data) > bound)
+    if not outside.any():
+        return X
+    data = np.where(outside, np.sign(X.data) * bound, X.data)
+    return sp.csr_array((data, X.indices, X.indptr), shape=X.shape)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -39,6 +40,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     return smallest_epsilon(lambda epsilon: gaussian_delta(epsilon, mu), delta)
 
 
+@lru_cache(maxsize=1024)
 def gaussian_mu(epsilon: float, delta: float) -> float:
     """Largest mu whose Gaussian profile meets (epsilon, delta), rounded down."""
     if delta <= 0:

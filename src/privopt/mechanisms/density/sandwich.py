@@ -38,6 +38,7 @@ from privopt.mechanisms.density.tangents import hull
 from privopt.mechanisms.density.target import Target, checked
 from privopt.mechanisms.minimise import minimise
 from privopt.noise import Source
+from privopt.privacy.budget import Refused
 
 MOST_AT_ONCE = 256
 MOST_DIMENSION = 10
@@ -102,7 +103,9 @@ def _inside(target: Target, push: np.ndarray) -> tuple[float, np.ndarray]:
     body = target.body
     low = high = 0.02 * target.dimension / body.radius**2
     anchor = _minimiser(target, push, low, body.centre)
-    while float(np.linalg.norm(anchor - body.centre)) > body.radius:
+    for _ in range(100):
+        if float(np.linalg.norm(anchor - body.centre)) <= body.radius:
+            break
         low, high = high, 8 * high
         anchor = _minimiser(target, push, high, anchor)
     for _ in range(10 if high > low else 0):
@@ -116,14 +119,17 @@ def _inside(target: Target, push: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 def _minimiser(target: Target, push: np.ndarray, eta: float, start: np.ndarray) -> np.ndarray:
-    return minimise(
-        target,
-        regularisation=eta,
-        centre=target.body.centre,
-        linear=push,
-        gradient_norm=1e-3 * math.sqrt(eta),
-        start=start,
-    )
+    try:
+        return minimise(
+            target,
+            regularisation=eta,
+            centre=target.body.centre,
+            linear=push,
+            gradient_norm=1e-3 * math.sqrt(eta),
+            start=start,
+        )
+    except Refused:
+        return start  # every anchor is right: a failure must not show
 
 
 class Interior:

@@ -1,0 +1,117 @@
+"""What an attacker computes from a release: a log-likelihood ratio under the declared law.
+
+The attacker knows both data sets and everything public, so both sealed values that a release can
+have come from. Any number computed from that and from the released values alone gives a valid
+audit; the likelihood ratio gives the strongest one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy.special import log_softmax
+
+from privopt.audit.replay import Release
+from privopt.mechanisms import (
+    ExponentialMechanism,
+    ObjectivePerturbation,
+    OutputPerturbation,
+    PermuteAndFlip,
+)
+from privopt.mechanisms.selection import flip_probabilities
+from privopt.oracle.objective import Objective
+from privopt.oracle.reach import Reach
+from privopt.privacy.kinds import Gaussian, Kind, Pure
+
+LIMIT = 700.0
+
+
+def before_noise(release: Release, payload: Any) -> Any:
+    """What the noise of a release is added to, where that is more than the sealed value itself."""
+    if isinstance(release.mechanism, OutputPerturbation):
+        return release.mechanism.algorithm.value(payload)
+    return payload
+
+
+def release_score(release: Release, one: Any, other: Any) -> float:
+    """Log-likelihood ratio of one value (see ``before_noise``) over another, given the release.
+
+    On a sampled batch the record is present with the view's rate: the values are those with the
+    record in the batch, and a batch without it holds nothing (true if all others are empty).
+    """
+    sampling = release.reach.sampling
+    if sampling.full:
+        return _clipped(_full(release, one, other))
+    nothing = np.zeros_like(np.asarray(one, dtype=float))
+    present, changed = (_clipped(_full(release, value, nothing)) for value in (one, other))
+    return _mixed(sampling.rate, present) - _mixed(sampling.rate, changed)
+
+
+def _mixed(rate: float, ratio: float) -> float:
+    return float(np.logaddexp(math.log1p(-rate), math.log(rate) + ratio))
+
+
+def _clipped(ratio: float) -> float:
+    return float(np.clip(np.nan_to_num(ratio, nan=0.0), -LIMIT, LIMIT))
+
+
+def _full(release: Release, one: Any, other: Any) -> float:
+    mechanism, reach, result = release.mechanism, release.reach, release.result
+    kind = release.event.kinds[0]
+    if isinstance(mechanism, OutputPerturbation):
+        return _additive(kind, result, one, other, mechanism.sensitivity(reach), "l2")
+    if isinstance(mechanism, ObjectivePerturbation):
+        return _perturbed(mechanism, reach, result, one) - _perturbed(
+            mechanism, reach, result, other
+        )
+    if isinstance(one, Objective):
+        # A density falls with the loss: the difference of losses orders its likelihood ratios.
+        start = np.zeros_like(result)
+        gained, lost = (v.value(result) - v.value(start) for v in (other, one))
+        return kind.strength() / float(reach.radius) * (gained - lost)
+    if reach.norm == "range":
+        likelier, less = (
+            _log_chance(release, kind.strength() / float(reach.radius) * np.ravel(scores))
+            for scores in (one, other)
+        )
+        return likelier - less
+    return _additive(kind, result, one, other, reach.radius, reach.norm)
+
+
+def _log_chance(release: Release, scaled: np.ndarray) -> float:
+    """Log-probability of a choice by scores in units of the noise; of an unknown law, its score."""
+    chosen = int(release.result)
+    if isinstance(release.mechanism, ExponentialMechanism):
+        return float(log_softmax(scaled)[chosen])
+    if isinstance(release.mechanism, PermuteAndFlip):
+        return float(np.log(np.maximum(flip_probabilities(scaled)[chosen], 1e-300)))
+    return float(scaled[chosen] - scaled.max())
+
+
+def _additive(kind: Kind, result: Any, one: Any, other: Any, radius: Any, norm: str) -> float:
+    """Noise on an array; of an unknown law, a projection on the line between both values."""
+    result, one, other = (np.atleast_1d(np.asarray(v, dtype=float)) for v in (result, one, other))
+    near, far = (result - one) / radius, (result - other) / radius
+    if isinstance(kind, Pure):
+        order = 1 if norm == "l1" else 2
+        return kind.epsilon * float(np.linalg.norm(far, order) - np.linalg.norm(near, order))
+    strength = kind.mu if isinstance(kind, Gaussian) else kind.strength()
+    return strength**2 / 2 * float(far @ far - near @ near)
+
+
+def _perturbed(
+    mechanism: ObjectivePerturbation, reach: Reach, theta: np.ndarray, objective: Objective
+) -> float:
+    """Log-density at theta of the exact minimiser; the small output noise is left out."""
+    facts = reach.facts
+    assert facts is not None
+    centre = 0.0 if mechanism.centre is None else np.array(mechanism.centre)
+    b = objective.gradient(theta) + mechanism.regularisation * (theta - centre)
+    hessian = objective.hessian(theta)
+    hessian[np.diag_indices_from(hessian)] += mechanism.regularisation
+    volume = float(np.linalg.slogdet(hessian)[1])
+    if mechanism.noise == "pure":
+        return volume - float(np.linalg.norm(b)) / (mechanism.multiplier * float(reach.radius))
+    return volume - float(b @ b) / (2 * (mechanism.multiplier * facts.lipschitz) ** 2)

@@ -1,0 +1,335 @@
+"""Statistical audits: how much an attacker who sees every release can tell two neighbours apart.
+
+``audit`` runs a function many times on each of two neighbouring data sets, scores each run by the
+released values alone, and turns the scores into a lower bound on epsilon that holds with the stated
+confidence. Below the certificate it proves nothing; above it, it proves a bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from privopt.audit.bounds import (
+    Claim,
+    Family,
+    epsilon_bound,
+    gaussian_bound,
+    rate_above,
+    rate_below,
+)
+from privopt.audit.neighbours import Pair
+from privopt.audit.replay import Release
+from privopt.audit.scores import before_noise, release_score
+from privopt.mechanisms import HOOK, Mechanism
+from privopt.noise import SeededSource, Source
+from privopt.oracle.reach import Reach
+from privopt.oracle.sampling import COUPLING, GeometricSkips
+from privopt.privacy import Budget, Certificate, Event
+
+Trial = Callable[[np.ndarray, np.ndarray, Source], Any]
+"""From private data and a source of noise to everything that becomes public."""
+
+PILOT = 0.2
+"""Share of the runs that choose the events; the others are counted once."""
+HEADLINE = 0.8
+"""Share of the error probability that the printed bound has; the rest checks the curve."""
+STRICT = (1e-3, 0.05, 0.5)
+"""Levels at which the pilot's events compete, against the luck of the winner; the first that tells
+them apart is taken."""
+LEVELS = (0.01, 0.05, 0.2, 0.5, 0.8, 0.95)
+"""False positive rates, in the pilot, of the events that check the curve."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an audit found.
+
+    ``lower_bound`` is a bound on epsilon at the certificate's delta in the family of the claimed
+    curve (see ``bounds.Claim.epsilon_equivalent``); ``point`` is one from the definition of
+    (epsilon, delta)-DP alone, weaker where delta is small. ``refuted``: some point of the claimed
+    curve is contradicted. All of them hold together with probability ``confidence``.
+    """
+
+    lower_bound: float
+    certified: float
+    delta: float
+    runs: int
+    confidence: float
+    point: float
+    refuted: bool
+    family: Family
+    mu: float = 0.0
+    mu_certified: float | None = None
+
+    @property
+    def ratio(self) -> float:
+        return self.lower_bound / self.certified
+
+    def __str__(self) -> str:
+        verdict = "REFUTED" if self.refuted else "not refuted"
+        return (
+            f"epsilon >= {self.lower_bound:.4g} with {100 * self.confidence:g} % confidence, "
+            f"certified {self.certified:.4g} at delta={self.delta:g} (ratio {self.ratio:.2f}, "
+            f"{self.runs} runs a side): {verdict}"
+        )
+
+
+def audit(
+    run: Trial,
+    pair: Pair,
+    claimed: Certificate | Budget | Claim,
+    *,
+    runs: int = 10_000,
+    confidence: float = 0.95,
+    seed: int = 0,
+    score: Callable[[Any], float] | None = None,
+) -> Finding:
+    """A lower bound on the epsilon of ``run`` from ``runs`` runs on each data set of a pair.
+
+    Parameters
+    ----------
+    run : callable
+        ``run(X, y, source)`` draws its noise from the source (estimators take it as
+        ``random_state``) and returns what it makes public.
+    pair : Pair
+        Two neighbours. The bound is about this pair: choose it as hostile as possible, the changed
+        record first and, for sampled batches, all other records empty.
+    claimed : Certificate, Budget or Claim
+        A certificate is checked along its whole curve delta(epsilon), a budget at its one point,
+        ``Claim.gaussian(mu, delta)`` along a Gaussian curve.
+    runs : int
+        On each of the two data sets.
+    confidence : float
+        With which all statements of the finding hold together. For a table of k audits take
+        1 - (1 - confidence) / k.
+    seed : int
+    score : callable, optional
+        From what ``run`` returns to a number that is larger on the first data set. By default the
+        releases through privopt's gate are scored by their likelihood ratio; a function that
+        releases nothing through a gate is scored by a linear discriminant of the numbers it
+        returns, learned in the pilot.
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie in (0, 1), got {confidence!r}.")
+    first, second = attack(run, pair, runs=runs, seed=seed, score=score)
+    return judge(first, second, Claim.of(claimed), confidence=confidence)
+
+
+def attack(
+    run: Trial,
+    pair: Pair,
+    *,
+    runs: int,
+    seed: int = 0,
+    score: Callable[[Any], float] | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of ``runs`` runs on each data set of a pair, larger where the first is likelier."""
+    if runs < 20:
+        raise ValueError(f"an audit needs at least 20 runs, got {runs}.")
+    streams = [SeededSource(2 * seed + side) for side in (0, 1)]
+    sides = [_Side(run, pair, side, streams[side], score) for side in (0, 1)]
+    seen = [[side.once() for _ in range(runs)] for side in sides]
+    if np.ndim(seen[0][0]) > 0:
+        seen = _discriminate(seen, round(PILOT * runs))
+    # Equal likelihood ratios may differ by rounding; an event takes all of them or none.
+    first, second = (np.round(np.asarray(side, dtype=float), 9) for side in seen)
+    return first, second
+
+
+def judge(first: np.ndarray, second: np.ndarray, claim: Claim, *, confidence: float) -> Finding:
+    """The finding from scores of both sides. A pilot of the runs chooses the events."""
+    pilot = round(PILOT * len(first))
+    events = _choose_events(first[:pilot], second[:pilot], claim)
+    counted = (first[pilot:], second[pilot:])
+    runs = len(counted[0])
+    error = 1 - confidence
+    # One event carries the printed bound, the others share the rest; two rates each.
+    shares = np.full(len(events), (1 - HEADLINE) * error / max(len(events) - 1, 1))
+    shares[0] = HEADLINE * error if len(events) > 1 else error
+    hits = [_hits(side, events) for side in counted]
+    true = np.array([rate_above(k, runs, s / 2) for k, s in zip(hits[0], shares, strict=True)])
+    false = np.array([rate_below(k, runs, s / 2) for k, s in zip(hits[1], shares, strict=True)])
+    return Finding(
+        lower_bound=float(claim.epsilon_equivalent(true[:1], false[:1])[0]),
+        certified=claim.epsilon,
+        delta=claim.delta,
+        runs=len(first),
+        confidence=confidence,
+        point=float(epsilon_bound(true, false, claim.delta).max()),
+        refuted=bool(claim.refuted(true, false).any()),
+        family=claim.family,
+        mu=float(gaussian_bound(true[:1], false[:1])[0]),
+        mu_certified=claim.mu,
+    )
+
+
+def _hits(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """How many scores reach each threshold."""
+    return len(scores) - np.searchsorted(np.sort(scores), thresholds, side="left")
+
+
+def _choose_events(first: np.ndarray, second: np.ndarray, claim: Claim) -> np.ndarray:
+    """Thresholds: the best for the printed bound first, then one for the point bound and several
+    along the curve."""
+    runs = len(first)
+    pooled = np.unique(np.concatenate([first, second]))
+    inner = np.unique(pooled[np.linspace(0, len(pooled) - 1, 300).astype(int)])
+    hits = [_hits(side, inner) for side in (first, second)]
+
+    def best_by(bound: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> float:
+        for level in STRICT:
+            found = bound(rate_above(hits[0], runs, level), rate_below(hits[1], runs, level))
+            if found.max() > 0:
+                break
+        else:
+            found = hits[0] - hits[1]
+        return float(inner[int(np.argmax(found))])
+
+    best = best_by(claim.strength)
+    point = best_by(lambda true, false: epsilon_bound(true, false, claim.delta))
+    along = [inner[int(np.argmin(np.abs(hits[1] / runs - level)))] for level in LEVELS]
+    return np.array(list(dict.fromkeys([best, point, *along])))
+
+
+def _discriminate(seen: list[list[Any]], pilot: int) -> list[np.ndarray]:
+    """Project vectors on the direction that separates the pilots best."""
+    sides = [np.array(side, dtype=float) for side in seen]
+    train = [side[:pilot] for side in sides]
+    spread = np.add(*(np.atleast_2d(np.cov(side.T)) for side in train))
+    spread += 1e-9 * (np.trace(spread) + 1e-300) * np.eye(len(spread)) / len(spread)
+    direction = np.linalg.lstsq(spread, train[0].mean(0) - train[1].mean(0), rcond=None)[0]
+    return [side @ direction for side in sides]
+
+
+# ---------------------------------------------------------------- one run, and what it would be
+class PublicOrder(GeometricSkips):
+    """Secret batches, but the order of the records is given to the attacker.
+
+    No guarantee here rests on a secret order, and a record's place is then known.
+    """
+
+    __slots__ = ()
+
+    def order(self, count: int) -> np.ndarray:
+        return np.arange(count)
+
+
+class Everyone(PublicOrder):
+    """Every batch holds every record, a batch of fixed size the first ones: what a release would
+    have been with the changed record in it."""
+
+    __slots__ = ()
+
+    def choose(self, count: int, rate: float, view: int) -> np.ndarray:
+        return np.arange(count)
+
+    def draw(self, count: int, size: int, view: int) -> np.ndarray:
+        return np.arange(size)
+
+
+class _Recorder:
+    """A gate's hook that keeps releases, or, given releases, their sealed values on other data."""
+
+    def __init__(self, given: list[Release] | None = None) -> None:
+        self.given, self.releases, self.payloads = given, [], []
+
+    def __call__(
+        self,
+        mechanism: Mechanism,
+        payload: Any,
+        reach: Reach,
+        event: Event,
+        run: Callable[[], Any],
+    ) -> Any:
+        kept = payload.copy() if isinstance(payload, np.ndarray) else payload
+        self.payloads.append(kept)
+        if self.given is None:
+            result = run()
+            self.releases.append(Release(mechanism, kept, reach, event, result))
+            return result
+        if len(self.payloads) > len(self.given):
+            raise ValueError("the number of releases depends on data: replay finds such bugs.")
+        return self.given[len(self.payloads) - 1].result
+
+
+class _Side:
+    """Runs on one of the two data sets, each scored by its releases."""
+
+    def __init__(
+        self,
+        run: Trial,
+        pair: Pair,
+        side: int,
+        source: SeededSource,
+        score: Callable[[Any], float] | None,
+    ) -> None:
+        self._run, self._source, self._score = run, source, score
+        self._data = (pair.first, pair.second)
+        self._side = side
+        self._coins = PublicOrder(source)
+        self._everyone = Everyone(source)
+        self._known: tuple[list[Any], list[Any]] | None = None
+
+    def once(self) -> float | np.ndarray:
+        recorder = _Recorder()
+        result = self._play(self._data[self._side], self._coins, recorder)
+        if self._score is not None:
+            return float(self._score(result))
+        if not recorder.releases:
+            return np.concatenate([np.ravel(v) for v in _numbers(result)])
+        one, other = self._values(recorder)
+        return sum(
+            release_score(release, a, b)
+            for release, a, b in zip(recorder.releases, one, other, strict=True)
+        )
+
+    def _values(self, recorder: _Recorder) -> tuple[list[Any], list[Any]]:
+        """Values of every release before noise, on both data sets, the released values given."""
+        releases = recorder.releases
+        if self._known is not None:
+            return self._known
+        if all(release.reach.sampling.full for release in releases):
+            payloads = (recorder.payloads, self._replay(1 - self._side, releases))
+        else:
+            # Which records a batch held is secret: both values are computed without it.
+            payloads = tuple(self._replay(s, releases) for s in (self._side, 1 - self._side))
+        mine, theirs = (
+            [before_noise(release, value) for release, value in zip(releases, side, strict=True)]
+            for side in payloads
+        )
+        both = (mine, theirs) if self._side == 0 else (theirs, mine)
+        if len(releases) == 1:
+            self._known = both  # the value of a first release depends on no noise
+        return both
+
+    def _replay(self, side: int, releases: list[Release]) -> list[Any]:
+        recorder = _Recorder(releases)
+        self._play(self._data[side], self._everyone, recorder)
+        if len(recorder.payloads) != len(releases):
+            raise ValueError("the number of releases depends on data: replay finds such bugs.")
+        return recorder.payloads
+
+    def _play(self, data: Any, coins: GeometricSkips, recorder: _Recorder) -> Any:
+        hook, coupling = HOOK.set(recorder), COUPLING.set(coins)
+        try:
+            return self._run(data[0].copy(), data[1].copy(), self._source)
+        finally:
+            HOOK.reset(hook)
+            COUPLING.reset(coupling)
+
+
+def _numbers(result: Any) -> list[np.ndarray]:
+    """Every number in what a function returned, in order."""
+    if isinstance(result, (list, tuple)):
+        return [number for part in result for number in _numbers(part)]
+    try:
+        return [np.asarray(result, dtype=float)]
+    except (TypeError, ValueError):
+        raise TypeError(
+            "an audited function must release through privopt or return numbers; "
+            "otherwise give score=..."
+        ) from None

@@ -1,0 +1,347 @@
+"""Private linear models with few non-zero coefficients, for many features."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self, cast
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.utils import assert_all_finite
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from privopt.estimators.frames import concrete
+from privopt.facts import Facts
+from privopt.geometry import L1Ball
+from privopt.losses import Logistic, Loss, Squared
+from privopt.noise import source_for
+from privopt.oracle import Oracle
+from privopt.planner import choose, public_count
+from privopt.privacy import Budget, Neighbouring
+from privopt.problem import Problem
+from privopt.solvers import execute, row_bounds
+
+_FLOATS = [np.float64, np.float32]
+
+
+class _SparseLinear(BaseEstimator):
+    """What both models share: entries clipped to public bounds, Frank-Wolfe over an l1 ball."""
+
+    # Subclasses write their own __init__, with these parameters.
+    epsilon: float
+    delta: float
+    neighbouring: str
+    radius: float
+    feature_bounds: Any
+    fit_intercept: bool
+    n_iter: int | None
+    n_public: int | None
+    random_state: int | None
+
+    def _fit(self, X: Any, y: np.ndarray, loss: Loss, assumptions: tuple[str, ...]) -> None:
+        """Everything from a plan to coefficients; ``X`` is validated, ``y`` ready for the loss."""
+        budget = Budget(self.epsilon, self.delta, cast(Neighbouring, self.neighbouring))
+        source = source_for(self.random_state)
+        n = public_count(X.shape[0], budget, self.n_public)
+        bounds = self._bounds(X.shape[1])
+        problem = Problem(
+            loss,
+            L1Ball(self._radius()),
+            column_bounds=1.0,
+            intercept=1.0 if self.fit_intercept else 0.0,
+        )
+        facts = Facts(problem, n, problem.dimension(X.shape[1]), budget.neighbouring)
+        choices = {} if self.n_iter is None else {"n_iter": self.n_iter}
+        plan = choose(facts, budget, "frank_wolfe", **choices)
+        oracle = Oracle.over(
+            _scaled(X, bounds),
+            y,
+            neighbouring=budget.neighbouring,
+            bounds=row_bounds(plan),
+            source=source,
+            classification=loss.classification,
+        )
+        (theta,), certificate = execute(plan, [oracle], source, assumptions=assumptions)
+        features = X.shape[1]
+        self._coef = theta[:features] / bounds
+        self._offset = float(theta[features]) if self.fit_intercept else 0.0
+        self.selected_features_ = np.flatnonzero(theta[:features])
+        self.privacy_, self.plan_, self.n_features_in_ = certificate, plan, features
+
+    def _validated(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+        if y is None:
+            raise ValueError("this estimator requires y to be passed, but the target y is None.")
+        # A failed fit leaves nothing behind: names of columns are kept on a copy until then.
+        aside = cast(Self, clone(self))
+        X = validate_data(aside, concrete(X), accept_sparse="csr", dtype=_FLOATS)
+        y = column_or_1d(np.asarray(concrete(y, "y")), warn=True)
+        if len(y) != X.shape[0]:
+            raise ValueError(
+                f"X has {X.shape[0]} rows and y has {len(y)} labels: they must be the same number."
+            )
+        self._bounds(X.shape[1])
+        if hasattr(aside, "feature_names_in_"):
+            self.feature_names_in_ = aside.feature_names_in_
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        return X, y
+
+    def _margins(self, X: Any) -> np.ndarray:
+        """Scores of rows whose entries are clipped as in ``fit``."""
+        check_is_fitted(self, "selected_features_")
+        X = validate_data(self, concrete(X), accept_sparse="csr", dtype=_FLOATS, reset=False)
+        bounds, chosen = self._bounds(X.shape[1]), self.selected_features_
+        X = _scaled(X[:, chosen], bounds[chosen])
+        if sp.issparse(X):
+            X = sp.csr_array(X, copy=True)
+            X.sum_duplicates()
+            X.data = np.clip(X.data, -1.0, 1.0)
+        else:
+            X = np.clip(X, -1.0, 1.0)
+        return np.asarray(X @ (self._coef[chosen] * bounds[chosen])).ravel() + self._offset
+
+    def _bounds(self, features: int) -> np.ndarray:
+        bounds = np.asarray(self.feature_bounds, dtype=float)
+        if bounds.ndim > 1 or (bounds.ndim == 1 and bounds.size != features):
+            raise ValueError(
+                f"feature_bounds must be a number or one for each of the {features} columns."
+            )
+        if not (np.isfinite(bounds).all() and (bounds > 0).all()):
+            raise ValueError("feature_bounds must be positive and finite.")
+        return np.broadcast_to(bounds, (features,))
+
+    def _radius(self) -> float:
+        if not 0 < self.radius < math.inf:
+            raise ValueError(f"radius must be positive and finite, got {self.radius!r}.")
+        return float(self.radius)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+class Lasso(RegressorMixin, _SparseLinear):
+    """Differentially private least squares over an l1 ball.
+
+    Parameters
+    ----------
+    epsilon : float, default=1.0
+        Privacy loss of the whole fit.
+    delta : float, default=0.0
+        0 asks for pure differential privacy; a value well below 1/n allows more steps.
+    neighbouring : {"zero_out", "replace_one", "add_remove"}, default="zero_out"
+    radius : float, default=1.0
+        Bound on the sum over features of bound * |coefficient|, that is on the largest possible
+        prediction. Noise grows with it.
+    feature_bounds : float or array of shape (n_features,), default=1.0
+        Public bounds: entries of X are clipped to [-bound, bound], in ``fit`` and in ``predict``.
+    y_bound : float, default=1.0
+        Public bound: y is clipped to [-y_bound, y_bound].
+    residual_clip : float, optional
+        Residuals beyond it count linearly. Default: y_bound + radius, which no residual exceeds.
+        A smaller one means less noise.
+    fit_intercept : bool, default=False
+        Adds a constant column, whose coefficient counts in ``radius``.
+    n_iter : int, optional
+        Number of private choices; the model has at most so many features. Default: from n, the
+        number of features and the budget.
+    n_public : int, optional
+        Public number of records; required under add_remove.
+    random_state : int, optional
+        Makes the noise reproducible; the certificate then says that the fit is not private.
+
+    Attributes
+    ----------
+    coef_ : array of shape (n_features,)
+    intercept_ : float
+    selected_features_ : array of int
+        Columns with a non-zero coefficient.
+    privacy_ : Certificate
+    plan_ : Plan
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 0.0,
+        *,
+        neighbouring: str = "zero_out",
+        radius: float = 1.0,
+        feature_bounds: Any = 1.0,
+        y_bound: float = 1.0,
+        residual_clip: float | None = None,
+        fit_intercept: bool = False,
+        n_iter: int | None = None,
+        n_public: int | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.neighbouring = neighbouring
+        self.radius = radius
+        self.feature_bounds = feature_bounds
+        self.y_bound = y_bound
+        self.residual_clip = residual_clip
+        self.fit_intercept = fit_intercept
+        self.n_iter = n_iter
+        self.n_public = n_public
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit the model; spends the whole budget."""
+        if not 0 < self.y_bound < math.inf:
+            raise ValueError(f"y_bound must be positive and finite, got {self.y_bound!r}.")
+        clip = self.y_bound + self._radius() if self.residual_clip is None else self.residual_clip
+        X, y = self._validated(X, y)
+        try:
+            y = y.astype(float)
+        except (TypeError, ValueError):
+            y = None
+        if y is None:  # raised here, so that no message holds on to a label
+            raise ValueError("y must hold numbers.")
+        assert_all_finite(y, input_name="y")
+        self._fit(X, np.clip(y, -self.y_bound, self.y_bound), Squared(residual_clip=clip), ())
+        self.coef_, self.intercept_ = self._coef, self._offset
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Predicted values."""
+        return self._margins(X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        assert tags.regressor_tags is not None
+        tags.regressor_tags.poor_score = True  # on the few records of a check, noise prevails
+        return tags
+
+
+class SparseLogisticRegression(ClassifierMixin, _SparseLinear):
+    """Differentially private logistic regression over an l1 ball, for two classes.
+
+    Parameters
+    ----------
+    epsilon : float, default=1.0
+        Privacy loss of the whole fit.
+    delta : float, default=0.0
+        0 asks for pure differential privacy; a value well below 1/n allows more steps.
+    neighbouring : {"zero_out", "replace_one", "add_remove"}, default="zero_out"
+    radius : float, default=10.0
+        Bound on the sum over features of bound * |coefficient|, that is on the largest possible
+        score. Noise grows with it.
+    feature_bounds : float or array of shape (n_features,), default=1.0
+        Public bounds: entries of X are clipped to [-bound, bound], in ``fit`` and in ``predict``.
+    fit_intercept : bool, default=False
+        Adds a constant column, whose coefficient counts in ``radius``.
+    classes : array-like, optional
+        The public pair of labels. Without it the labels are read from y, and the certificate says
+        so.
+    n_iter : int, optional
+        Number of private choices; the model has at most so many features. Default: from n, the
+        number of features and the budget.
+    n_public : int, optional
+        Public number of records; required under add_remove.
+    random_state : int, optional
+        Makes the noise reproducible; the certificate then says that the fit is not private.
+
+    Attributes
+    ----------
+    classes_ : array of shape (2,)
+    coef_ : array of shape (1, n_features)
+    intercept_ : array of shape (1,)
+    selected_features_ : array of int
+        Columns with a non-zero coefficient.
+    privacy_ : Certificate
+    plan_ : Plan
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 0.0,
+        *,
+        neighbouring: str = "zero_out",
+        radius: float = 10.0,
+        feature_bounds: Any = 1.0,
+        fit_intercept: bool = False,
+        classes: Any = None,
+        n_iter: int | None = None,
+        n_public: int | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.neighbouring = neighbouring
+        self.radius = radius
+        self.feature_bounds = feature_bounds
+        self.fit_intercept = fit_intercept
+        self.classes = classes
+        self.n_iter = n_iter
+        self.n_public = n_public
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit the model; spends the whole budget."""
+        X, y = self._validated(X, y)
+        if y.dtype.kind == "f":
+            assert_all_finite(y, input_name="y")
+        check_classification_targets(y)
+        assumptions: tuple[str, ...] = ()
+        if self.classes is None:
+            classes = np.unique(y)
+            assumptions = ("the list of classes was read from y and is taken to be public",)
+        else:
+            classes = np.unique(np.asarray(self.classes))
+            if not np.isin(y, classes).all():
+                raise ValueError(
+                    "y holds a label that is not in classes: declare every label, or leave "
+                    "classes=None to read them from y."
+                )
+        if len(classes) == 1:
+            raise ValueError(
+                "logistic regression needs two classes, got one class: declare both with "
+                "classes=[...]."
+            )
+        if len(classes) > 2:
+            raise ValueError(
+                "Only binary classification is supported. SparseLogisticRegression separates two "
+                "classes: fit one model for each class, or use LogisticRegression."
+            )
+        self._fit(X, np.where(y == classes[1], 1.0, -1.0), Logistic(), assumptions)
+        self.classes_ = classes
+        self.coef_, self.intercept_ = self._coef[None, :], np.array([self._offset])
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Signed scores, one per row."""
+        return self._margins(X)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Most likely class of each row."""
+        positive = self._margins(X) > 0
+        return self.classes_[positive.astype(int)]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Class probabilities."""
+        positive = 0.5 * (1 + np.tanh(0.5 * self._margins(X)))
+        return np.column_stack([1 - positive, positive])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        assert tags.classifier_tags is not None
+        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.poor_score = True  # on the few records of a check, noise prevails
+        return tags
+
+
+def _scaled(X: Any, bounds: np.ndarray) -> Any:
+    """X in units of the bounds; untouched where all of them are one."""
+    if (bounds == 1.0).all():
+        return X
+    if sp.issparse(X):
+        X = sp.csr_array(X, copy=True)
+        X.data = X.data / bounds[X.indices]
+        return X
+    return X / bounds
