@@ -1,4 +1,5 @@
-"""Real data sets with two classes, read from the folder that PRIVOPT_DATA names.
+"""Real data sets with two classes or a number to predict, read from the folder that PRIVOPT_DATA
+names.
 
 Bounds are constants of the columns' meaning or of the published scaling, never read from the rows.
 """
@@ -25,6 +26,7 @@ class DataSet:
     X_test: Any
     y_test: np.ndarray
     bounds: tuple[Any, Any]
+    target_bounds: tuple[float, float] | None = None
 
 
 def folder() -> Path | None:
@@ -36,15 +38,21 @@ def load(name: str) -> DataSet:
     home = folder()
     if home is None:
         raise FileNotFoundError("set PRIVOPT_DATA to the folder that holds the data sets.")
-    return LOADERS[name](home)
+    return {**LOADERS, **REGRESSIONS}[name](home)
 
 
-def _split(name: str, X: Any, y: np.ndarray, bounds: tuple[Any, Any]) -> DataSet:
+def _split(
+    name: str,
+    X: Any,
+    y: np.ndarray,
+    bounds: tuple[Any, Any],
+    target_bounds: tuple[float, float] | None = None,
+) -> DataSet:
     """Shuffle once, keep a fifth for the test."""
     order = np.random.default_rng(0).permutation(X.shape[0])
     cut = X.shape[0] // 5
     test, train = order[:cut], order[cut:]
-    return DataSet(name, X[train], y[train], X[test], y[test], bounds)
+    return DataSet(name, X[train], y[train], X[test], y[test], bounds, target_bounds)
 
 
 def _adult(home: Path) -> DataSet:
@@ -98,6 +106,38 @@ def _mushrooms(home: Path) -> DataSet:
     return _split("mushrooms", X, (y == y.max()).astype(int), (0.0, 1.0))
 
 
+def _california(home: Path) -> DataSet:
+    with np.load(home / "california_housing" / "california_housing.npz") as data:
+        X, y = data["X"].astype(float), data["y"].astype(float)
+    # Income, age, rooms, bedrooms, population, occupants; the state's latitudes and longitudes.
+    low = np.array([0.0, 0, 0, 0, 0, 0, 32, -125])
+    high = np.array([15.0, 52, 20, 5, 10_000, 10, 42, -114])
+    return _split("california", X, y, (low, high), (0.0, 5.0))
+
+
+def _bike(home: Path) -> DataSet:
+    """Hourly rentals; season, month, hour, day and weather as indicators of their levels."""
+    levels = {"season": 4, "mnth": 12, "hr": 24, "weekday": 7, "weathersit": 4}
+    with np.load(home / "bike_sharing" / "bike_sharing_hour.npz") as data:
+        X, y, names = data["X"], data["y"].astype(float), [str(n) for n in data["feature_names"]]
+    columns = []
+    for name, column in zip(names, X.T.astype(float), strict=True):
+        first = int(name not in ("hr", "weekday"))  # these two are counted from 0
+        many = levels.get(name, 0)
+        columns += [column == level for level in range(first, first + many)] or [column]
+    return _split("bike", np.column_stack(columns).astype(float), y, (0.0, 1.0), (0.0, 1000.0))
+
+
+def _diabetes_progress(home: Path) -> DataSet:
+    from sklearn.datasets import load_diabetes
+
+    X, y = load_diabetes(return_X_y=True, scaled=False)
+    # Age, sex, body mass index, blood pressure, six blood measurements.
+    low = np.array([18.0, 1, 15, 50, 80, 30, 15, 1, 3, 50])
+    high = np.array([80.0, 2, 45, 140, 320, 260, 110, 10, 6.2, 130])
+    return _split("diabetes", np.asarray(X), np.asarray(y), (low, high), (0.0, 350.0))
+
+
 LOADERS: dict[str, Callable[[Path], DataSet]] = {
     "adult": _adult,
     "covtype": _covtype,
@@ -107,4 +147,9 @@ LOADERS: dict[str, Callable[[Path], DataSet]] = {
     "cod_rna": _cod_rna,
     "electricity": _electricity,
     "mushrooms": _mushrooms,
+}
+REGRESSIONS: dict[str, Callable[[Path], DataSet]] = {
+    "california": _california,
+    "bike": _bike,
+    "diabetes": _diabetes_progress,
 }

@@ -80,8 +80,19 @@ def test_a_kink_is_left_to_gradient_descent(waits):
 def test_the_width_is_in_units_of_the_target(waits):
     model = QuantileRegressor(width=4.0, target_bounds=TARGET, random_state=0).fit(*waits)
     assert model.plan_.facts.problem.loss == SmoothedQuantile(0.5, 0.04)
-    default = QuantileRegressor(target_bounds=TARGET, random_state=0).fit(*waits)
-    assert default.plan_.facts.problem.loss == SmoothedQuantile(0.5, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "n", "width"),
+    [(1.0, 5000, 0.02), (0.1, 5000, 0.072), (0.01, 5000, 0.1), (0.1, 10_000, 0.036)],
+)
+def test_the_default_width_is_public(waits, epsilon, n, width):
+    """12 (p + 1) / (n epsilon), within [0.02, 0.1]: other data of the same shape has the same."""
+    X, y = waits
+    for target in (y, np.zeros(5000)):
+        model = QuantileRegressor(epsilon, target_bounds=TARGET, n_public=n, random_state=0)
+        loss = model.fit(X, target).plan_.facts.problem.loss
+        assert (loss.q, loss.width) == pytest.approx((0.5, width))
 
 
 # ---------------------------------------------------------------- one constant

@@ -23,6 +23,7 @@ from privopt.geometry import Box, L2Ball, WholeSpace
 from privopt.losses import CappedLogistic, Hinge, Huber, Logistic, Squared
 from privopt.mechanisms import Gate, additive
 from privopt.mechanisms import objective_perturbation as perturbation
+from privopt.mechanisms.standardizer import norm_bound
 from privopt.noise import SeededSource
 from privopt.oracle import Oracle
 from privopt.privacy import Accountant, charge_of
@@ -536,8 +537,7 @@ class Attack:
         s = self.plan.settings
         (_, counts), (_, sums), (_, positive), (last, theta) = released
         edges = np.geomspace(0.01, 1.0, 64)
-        enough = np.flatnonzero(np.cumsum(counts) >= 0.9 * 6)
-        bound = edges[enough[0] if len(enough) else -1]
+        bound = norm_bound(edges, counts, 0.9, 6, s.norm_multiplier)
         # The first three: the record's own contribution against Gaussian noise.
         place = np.zeros(64)
         place[min(np.searchsorted(edges, RECORD), 63)] = 1.0

@@ -114,8 +114,8 @@ class LinearModel(BaseEstimator, ABC):
         X, y = aside._validated(X, y)
         targets = self._targets(y)
         n = public_count(X.shape[0], budget, self.n_public)
-        problem = self._problem(n)
         features = X.shape[1]
+        problem = self._problem(n, features)
         X = aside._design(X)
         repeats = len(targets.labels)
         facts = Facts(problem, n, problem.dimension(X.shape[1]), budget.neighbouring, repeats)
@@ -166,7 +166,8 @@ class LinearModel(BaseEstimator, ABC):
         coef = coef / declared.reach
         return coef, intercept - coef @ declared.shift
 
-    def _problem(self, n: int) -> Problem:
+    def _problem(self, n: int, features: int) -> Problem:
+        """What is solved, from public parameters and the public shape of the data."""
         norm = self._unit_norm()
         column = norm / 3 if self.fit_intercept else 0.0
         return Problem(
