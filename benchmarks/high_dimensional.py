@@ -62,7 +62,7 @@ def frank_wolfe() -> Iterable[Figure]:
     problem = Problem(Squared(residual_clip=2.0), ball, column_bounds=1.0)
     budget = Budget(1.0, 1e-6, "replace_one")
     sizes, found = (1000, 4000, 16000), []
-    for n, steps, book in zip(sizes, (30, 76, 192), (0.1036, 0.0366, 0.0109), strict=True):
+    for n, steps, known in zip(sizes, (30, 76, 192), (0.1036, 0.0366, 0.0109), strict=True):
         X, y = lasso(n, 100)
         best = least_on_ball(X, y, ball)
 
@@ -75,7 +75,7 @@ def frank_wolfe() -> Iterable[Figure]:
             return float(np.mean(risks)) - best
 
         found.append(excess(n_iter=steps))
-        yield Figure(f"lasso excess, n={n}, {steps} choices", found[-1], 1.25 * book)
+        yield Figure(f"lasso excess, n={n}, {steps} choices", found[-1], 1.25 * known)
         yield Figure(f"lasso excess, n={n}, default", excess())
     slope = np.polyfit(np.log(sizes), np.log(found), 1)[0]
     yield Figure("slope of the excess in n", float(slope), -0.6)

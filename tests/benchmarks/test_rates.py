@@ -76,10 +76,10 @@ def test_fingerprints_trace_the_plain_mean_and_not_a_constant():
 
 
 def test_huberization_fails_as_the_square_root_of_n():
-    """Book 1, section 5.3, within 30 %; the exponential mechanism's excess is 1."""
+    """Known values, within 30 %; the exponential mechanism's excess is 1."""
     found = {n: best_huberization(n, 1.0) for n in (10**3, 10**4, 10**5, 10**6)}
-    for (n, value), book in zip(found.items(), (8.6, 26, 86, 280), strict=True):
-        assert value == pytest.approx(book, rel=0.3)
+    for (n, value), known in zip(found.items(), (8.6, 26, 86, 280), strict=True):
+        assert value == pytest.approx(known, rel=0.3)
         assert huberization_formula(n, 1.0) <= value
     assert np.polyfit(np.log(list(found)), np.log(list(found.values())), 1)[0] == pytest.approx(
         0.5, abs=0.02
@@ -88,7 +88,7 @@ def test_huberization_fails_as_the_square_root_of_n():
 
 # ---------------------------------------------------------------- rates
 def book_rate(n, p, eps, delta=0.0, strong=0.0, smooth=False, bound="upper", previous=False):
-    """Book 1, section 5.4, case by case."""
+    """Known bounds, case by case."""
     ld = math.log(1 / delta) if delta else None
     lower = bound == "lower"
     if not strong:

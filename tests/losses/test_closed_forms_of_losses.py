@@ -101,7 +101,7 @@ def test_a_cap_of_one_half_keeps_the_gradient_at_zero():
 
 
 @every_cap
-def test_probability_is_the_inverse_link_of_the_book(cap):
+def test_probability_is_the_inverse_link(cap):
     """For z >= 0: c / (c + sigmoid(-z)) with c = min(sigmoid(z), cap); mirrored below."""
     loss, z = CappedLogistic(cap), np.linspace(0.0, 30.0, 200)
     if cap >= 0.5:

@@ -1,4 +1,4 @@
-"""Laws of the exponential mechanism (book 1, section 1), sampler by sampler, and its privacy.
+"""Laws of the exponential mechanism, sampler by sampler, and its privacy.
 
 Seeded. On a fresh seed each comparison would raise a false alarm with a probability of 1e-6.
 """
@@ -247,7 +247,7 @@ def test_the_grid_has_its_exact_probabilities():
     [(10_000, 2, 0.5, 0.80), (10_000, 10, 0.5, 0.29), (1000, 2, 3.0, 0.56), (10_000, 10, 3.0, 0.2)],
 )
 def test_acceptance_rates(n, p, length, least):
-    """Book 1, 1.2 reports 0.80 and 0.29; the nested bounds and the edge envelope do no worse."""
+    """A plainer envelope reaches 0.80 and 0.29; the nested bounds and the edge envelope do no worse."""
     X, y = logistic_data(n, p, length)
     sealed = over(X, y, Logistic())
     target = target_of(ExponentialDensity("pure", 1.0, L2Ball(1.0), "sandwich"), sealed)
@@ -290,13 +290,13 @@ def test_an_exceeded_envelope_is_refused_with_constant_text():
         checked(np.array([-1.0, 1e-3]))
 
 
-# ------------------------------------------------------------ numbers of the book
+# ------------------------------------------------------------ known numbers
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("epsilon", "uniform", "two_points"), [(0.1, 5.0, 10.1), (1.0, 0.47, 1.01), (4.0, 0.13, 0.25)]
 )
 def test_median_excess(epsilon, uniform, two_points):
-    """Book 1, 1.1, within 30 %. The standard error of the mean is 3 % to 5 %."""
+    """Known values, within 30 %. The standard error of the mean is 3 % to 5 %."""
     rng = np.random.default_rng(11)
     n = 1000
     mechanism = ExponentialDensity("pure", 1 / epsilon, Box(0.0, 1.0), "piecewise_linear")

@@ -100,10 +100,10 @@ def test_widening_finds_an_atom():
     assert np.mean(np.abs(np.array(found) - 0.3) <= 1e-4) == 1.0
 
 
-# ------------------------------------------------------------ numbers of the book
+# ------------------------------------------------------------ known numbers
 @pytest.mark.statistical
 def test_rank_is_far_more_precise_on_continuous_data():
-    """Book 1, 1.1: excess 0.0014 against 0.45 at n = 1000; at least twenty times."""
+    """Excess 0.0014 against 0.45 at n = 1000; at least twenty times."""
     data = np.random.default_rng(4).random(1000)
     best = np.abs(data - np.median(data)).sum()
 

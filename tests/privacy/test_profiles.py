@@ -76,7 +76,7 @@ def test_no_delta_means_no_gaussian_guarantee():
 @pytest.mark.parametrize(
     ("epsilon", "multiplier", "tolerance"), [(0.1, 36.3, 0.05), (1, 4.225, 5e-4), (4, 1.194, 5e-4)]
 )
-def test_noise_multipliers_of_the_book(epsilon, multiplier, tolerance):
+def test_known_noise_multipliers(epsilon, multiplier, tolerance):
     assert 1 / gaussian_mu(epsilon, 1e-6) == pytest.approx(multiplier, abs=tolerance)
 
 

@@ -42,7 +42,7 @@ def test_a_strong_ridge_gets_decreasing_steps():
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(("p", "target"), [(2, 0.0079), (10, 0.0150)])
-def test_measured_error_is_no_worse_than_the_book(p, target):
+def test_measured_error_is_no_worse_than_before(p, target):
     """Measured before: population excess at n = 1e4, epsilon = 1, replace_one, Gaussian."""
     n = 10_000
     rng = np.random.default_rng(p)

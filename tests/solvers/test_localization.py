@@ -53,7 +53,7 @@ def test_the_ball_holds_the_minimiser(noise, neighbouring):
     assert np.sum(lengths > settings.radius / 2) > 3 * expected
 
 
-def test_radii_are_those_of_the_book():
+def test_known_radii():
     """tau (p + sqrt(2 p t) + t) and sigma (sqrt(p) + sqrt(2 t)), t = 2 log n, plus tolerance."""
     from privopt.privacy.profiles import gaussian_mu
 

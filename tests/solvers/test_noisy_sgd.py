@@ -1,4 +1,4 @@
-"""Noisy SGD: exact privacy of small cases, divisor, empty batches, designs, steps, book figures."""
+"""Noisy SGD: exact privacy of small cases, divisor, empty batches, designs, steps, known figures."""
 
 from __future__ import annotations
 
@@ -450,7 +450,7 @@ def test_the_planner_offers_it_and_says_why_not_for_pure_budgets():
     assert "noisy_sgd" in pure.refused
 
 
-# ---------------------------------------------------------------- measured figures of the book
+# ---------------------------------------------------------------- known figures
 @pytest.mark.parametrize(
     ("n", "size", "steps", "noise"),
     [
@@ -459,8 +459,8 @@ def test_the_planner_offers_it_and_says_why_not_for_pure_budgets():
         (100_000, 949, 800, (9.86, 1.39, 0.75)),
     ],
 )
-def test_noise_of_the_book(n, size, steps, noise):
-    """Book 1, section 6, column z."""
+def test_known_noise(n, size, steps, noise):
+    """Known noise multipliers."""
     for epsilon, z in zip((0.1, 1.0, 4.0), noise, strict=True):
         found = batch_multiplier(Budget(epsilon, 1e-6), Sampling(size / n), steps)
         assert found == pytest.approx(z, rel=0.01)
@@ -471,10 +471,10 @@ def test_noise_of_the_book(n, size, steps, noise):
     ("p", "epsilon", "suffix", "last"),
     [(10, 1.0, 6.2e-3, 1.6e-2), (10, 4.0, 1.0e-3, 4.9e-3), (50, 1.0, 4.0e-2, 4.1e-2)],
 )
-def test_excess_risk_of_the_book(p, epsilon, suffix, last):
-    """Book 1, section 6, n = 1000: suffix average within 30 %, last iterate not 30 % worse.
+def test_known_excess_risk(p, epsilon, suffix, last):
+    """Known values at n = 1000: suffix average within 30 %, last iterate not 30 % worse.
 
-    Twenty seeds; the standard error of each mean is below 10 %. The book's steps are sqrt(2) times
+    Twenty seeds; the standard error of each mean is below 10 %. The steps behind them were sqrt(2) times
     longer than the bound's best, which the last iterate feels.
     """
     n = 1000

@@ -78,7 +78,7 @@ def test_lambda_minimises_the_bound(monkeypatch, relation, epsilon, delta, noise
     assert found.regularisation >= 800 * l2 * (1 - 1e-9)
 
 
-def test_the_bound_approaches_the_book():
+def test_the_bound_approaches_its_limit():
     """p L R / epsilon (pure) and sqrt(p) L R / mu (Gaussian) when the determinant costs little."""
     f = facts(Problem(Logistic(), L2Ball(5.0)), 10**6, 200)
     pure = OBJ.settings(f, Budget(0.5)).bound * 10**6
@@ -131,7 +131,7 @@ def test_noise_follows_the_threshold(epsilon, delta, repeats):
         assert MODULE.choose_noise(f, Budget(epsilon, delta)) == expected
 
 
-def test_threshold_in_the_book():
+def test_known_threshold():
     """About 12 to 21 parameters at delta = 1e-6 for epsilon from 0.1 to 4."""
     for epsilon, last in [(0.1, 12), (1.0, 16), (4.0, 21)]:
         budget = Budget(epsilon, 1e-6)

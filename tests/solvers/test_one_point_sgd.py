@@ -42,9 +42,9 @@ def planned(n, p, budget, problem=BALL, **choices):
     ],
 )
 def test_full_batch_noise_on_one_point_steps_is_not_private(target, p, low, high):
-    """Book 1, erratum E1: T = n^2 eps^2 / p one-point steps with the noise of full gradients.
+    """A chapter's claim: T = n^2 eps^2 / p one-point steps with the noise of full gradients.
 
-    n = 1000, delta = 1e-6. The interval is the book's lower and upper estimate.
+    n = 1000, delta = 1e-6. The interval is a lower and upper estimate.
     """
     n, delta = 1000, 1e-6
     steps = round((n * target) ** 2 / p)

@@ -62,7 +62,7 @@ def test_each_phase_stays_within_its_bound_and_comes_close(neighbouring):
     assert worst > 0.3
 
 
-def test_the_bound_is_the_one_of_the_book():
+def test_the_bound_is_the_proved_one():
     """4 R^2/(eta n) + eta L^2 (16 p/(mu^2 n) + 1/6 + 2 sqrt(p)/(mu n^2)) for n a power of two."""
     n, p, radius = 4096, 5, 5.0
     budget = Budget(1.0, 1e-6, "replace_one")

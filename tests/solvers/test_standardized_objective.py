@@ -71,7 +71,7 @@ def charge(kinds):
     return sum((charge_of(kind) for kind in kinds), Counter())
 
 
-# ------------------------------------------------------------ the book's formulas, from scratch
+# ------------------------------------------------------------ the formulas, from scratch
 def gaussian_delta(t, mu):
     """Phi(mu/2 - t/mu) - e^t Phi(-mu/2 - t/mu)."""
     upper, lower = log_ndtr(mu / 2 - t / mu), t + log_ndtr(-mu / 2 - t / mu)
@@ -79,7 +79,7 @@ def gaussian_delta(t, mu):
 
 
 def own_tail(t, mu):
-    """d_o of book 4: with the (.)_+ kept."""
+    """The tail of the last release, with the (.)_+ kept."""
     t = np.asarray(t, dtype=float)
     below = 1 - 2 * np.exp(np.minimum(t, 0.0)) * ndtr(-mu / 2)
     return np.where(t >= 0, gaussian_delta(np.maximum(t, 0.0), mu), below)
@@ -218,7 +218,7 @@ def test_without_the_positive_part_the_account_would_be_too_small():
 
 def test_limits_of_the_composed_profile():
     for mu_o in (0.2, 1.0):
-        # No other release: book 1.
+        # No other release.
         for c in (0.0, 0.3):
             kind = ObjectiveGaussian(mu_o, c, True)
             for epsilon in (0.0, 0.2, 0.5, 2.0):
