@@ -247,7 +247,7 @@ def test_the_grid_has_its_exact_probabilities():
     [(10_000, 2, 0.5, 0.80), (10_000, 10, 0.5, 0.29), (1000, 2, 3.0, 0.56), (10_000, 10, 3.0, 0.2)],
 )
 def test_acceptance_rates(n, p, length, least):
-    """A plainer envelope reaches 0.80 and 0.29; the nested bounds and the edge envelope do no worse."""
+    """A plainer envelope reaches 0.80 and 0.29; nested bounds and the edge do no worse."""
     X, y = logistic_data(n, p, length)
     sealed = over(X, y, Logistic())
     target = target_of(ExponentialDensity("pure", 1.0, L2Ball(1.0), "sandwich"), sealed)

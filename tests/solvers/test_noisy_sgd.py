@@ -1,4 +1,4 @@
-"""Noisy SGD: exact privacy of small cases, divisor, empty batches, designs, steps, known figures."""
+"""Noisy SGD: exact privacy of small cases, divisor, empty batches, steps, known figures."""
 
 from __future__ import annotations
 
@@ -474,7 +474,8 @@ def test_known_noise(n, size, steps, noise):
 def test_known_excess_risk(p, epsilon, suffix, last):
     """Known values at n = 1000: suffix average within 30 %, last iterate not 30 % worse.
 
-    Twenty seeds; the standard error of each mean is below 10 %. The steps behind them were sqrt(2) times
+    Twenty seeds; the standard error of each mean is below 10 %. The steps behind them were sqrt(2)
+    times
     longer than the bound's best, which the last iterate feels.
     """
     n = 1000
