@@ -475,8 +475,7 @@ def test_known_excess_risk(p, epsilon, suffix, last):
     """Known values at n = 1000: suffix average within 30 %, last iterate not 30 % worse.
 
     Twenty seeds; the standard error of each mean is below 10 %. The steps behind them were sqrt(2)
-    times
-    longer than the bound's best, which the last iterate feels.
+    times longer than the bound's best, which the last iterate feels.
     """
     n = 1000
     X, y = sphere(n, p)
