@@ -6,6 +6,8 @@ that declares mu must show noise of standard deviation radius/mu, whoever wrote 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy import stats
 from scipy.special import softmax
@@ -27,30 +29,34 @@ from privopt.privacy.kinds import BoundedRange, Gaussian, Kind, ObjectiveGaussia
 def noise_p_value(tapes: list[Tape]) -> float:
     """Two-sided p-value of the declared noise scale, over all releases of all tapes together.
 
-    A release with additive noise gives one statistic that is Gamma distributed under its own event:
-    half the squared standardised noise (shape p/2) for Gaussian noise, the scaled norm (shape p)
-    for pure noise, minus the logarithm of a uniform variable (shape 1) for a density. Their sum
-    over releases is Gamma with the summed shape. A choice among scores gives its score in units of
-    the noise, less its mean under the declared probabilities; the sum over releases is close to
-    normal with the summed variance. It is what a likelihood ratio test of the scale looks at. The
-    smaller p-value of the two is taken, times the number of tests.
+    Releases that declare the same loss are tested together, apart from those that declare another:
+    in one sum, many releases with the right noise would hide one with none. A release with additive
+    noise gives one statistic that is Gamma distributed under its own event: half the squared
+    standardised noise (shape p/2) for Gaussian noise, the scaled norm (shape p) for pure noise,
+    minus the logarithm of a uniform variable (shape 1) for a density. Their sum over releases is
+    Gamma with the summed shape. A choice among scores gives its score in units of the noise, less
+    its mean under the declared probabilities; the sum over releases is close to normal with the
+    summed variance. It is what a likelihood ratio test of the scale looks at. The smallest p-value
+    is taken, times the number of tests.
     """
-    total, shape, excess, variance = 0.0, 0.0, 0.0, 0.0
+    groups: dict[Any, list[Release]] = {}
     for tape in tapes:
         for release in tape.releases:
-            if isinstance(release.mechanism, (ExponentialMechanism, PermuteAndFlip)):
-                above, spread = _choice(release)
-                excess, variance = excess + above, variance + spread
-                continue
-            statistic, weight = _statistic(release)
-            total, shape = total + statistic, shape + weight
-    found = []
-    if shape > 0:
-        law = stats.gamma(shape)
-        found.append(float(2 * min(law.cdf(total), law.sf(total))))
-    if variance > 0:
-        found.append(float(2 * stats.norm.sf(abs(excess) / np.sqrt(variance))))
+            key = (type(release.mechanism).__name__, release.event.kinds)
+            groups.setdefault(key, []).append(release)
+    found = [_p_value(releases) for releases in groups.values()]
     return min(1.0, len(found) * min(found))
+
+
+def _p_value(releases: list[Release]) -> float:
+    if isinstance(releases[0].mechanism, (ExponentialMechanism, PermuteAndFlip)):
+        excess, variance = np.sum([_choice(release) for release in releases], axis=0)
+        if variance == 0:
+            return 1.0
+        return float(2 * stats.norm.sf(abs(excess) / np.sqrt(variance)))
+    total, shape = np.sum([_statistic(release) for release in releases], axis=0)
+    law = stats.gamma(shape)
+    return float(2 * min(law.cdf(total), law.sf(total)))
 
 
 def _statistic(release: Release) -> tuple[float, float]:

@@ -87,6 +87,9 @@ def _zero_out(X: np.ndarray, y: np.ndarray, hostile: dict) -> Iterator[Pair]:
     lonely = -np.ones_like(y)
     with_it = _set(X, lonely, 5, (X[5], 1.0))
     yield Pair("only member of a class", with_it, _set(X, lonely, 5, EMPTY), ids, ids)
+    for i in (0, len(X) // 2, len(X) - 1):
+        nothing = np.full_like(X, np.nan), np.full_like(y, np.nan)
+        yield Pair(f"alone among empty ones {i}", _set(*nothing, i, (X[i], 1.0)), nothing, ids, ids)
     few = (X[:1], y[:1])
     yield Pair("the only record", few, _set(*few, 0, EMPTY), (0,), (0,))
 
@@ -103,6 +106,10 @@ def _replace_one(X: np.ndarray, y: np.ndarray, hostile: dict) -> Iterator[Pair]:
     yield Pair("opposite labels", _set(X, y, 3, opposite[0]), _set(X, y, 3, opposite[1]), ids, ids)
     mirrored = (-opposite[0][0], 1.0)
     yield Pair("opposite rows", _set(X, y, 3, opposite[0]), _set(X, y, 3, mirrored), ids, ids)
+    for i in (0, len(X) // 2, len(X) - 1):
+        nothing = np.full_like(X, np.nan), np.full_like(y, np.nan)
+        first, second = (_set(*nothing, i, (sign * X[i], 1.0)) for sign in (1, -1))
+        yield Pair(f"opposite among empty ones {i}", first, second, ids, ids)
     lonely = -np.ones_like(y)
     yield Pair("only member of a class", _set(X, lonely, 5, (X[5], 1.0)), (X, lonely), ids, ids)
 
