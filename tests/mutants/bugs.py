@@ -308,7 +308,7 @@ def sensitivity() -> Iterator[Mutant]:
         )
         yield Mutant(
             f"{solver}: slope not clipped",
-            ((coordinate, "_weigh", lambda self, z, y, s: 5 * self.loss.slope(z, y)),),
+            ((coordinate, "weigh", lambda self, z, y, s: 5 * self.loss.slope(z, y)),),
             replayed(solver, "zero_out", 0.0),
             "replay",
         )

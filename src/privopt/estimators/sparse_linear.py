@@ -52,7 +52,8 @@ class _SparseLinear(BaseEstimator):
             column_bounds=1.0,
             intercept=1.0 if self.fit_intercept else 0.0,
         )
-        facts = Facts(problem, n, problem.dimension(X.shape[1]), budget.neighbouring)
+        p = problem.dimension(X.shape[1])
+        facts = Facts(problem, n, p, budget.neighbouring, sparse=sp.issparse(X))
         choices = {} if self.n_iter is None else {"n_iter": self.n_iter}
         plan = choose(facts, budget, "frank_wolfe", **choices)
         oracle = Oracle.over(

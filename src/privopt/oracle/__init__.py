@@ -17,6 +17,8 @@ from privopt.oracle.reach import FunctionFacts, Reach
 from privopt.oracle.rows import RowBounds
 from privopt.oracle.sampling import GeometricSkips, KeyedCoins, Sampler
 from privopt.oracle.sealed import Map, Sealed
+from privopt.oracle.trail import VertexPath
+from privopt.oracle.vertex_draw import VertexDraw
 
 __all__ = [
     "ClippedGradient",
@@ -38,5 +40,7 @@ __all__ = [
     "RowMap",
     "Sampler",
     "Sealed",
+    "VertexDraw",
+    "VertexPath",
     "View",
 ]

@@ -14,11 +14,12 @@ from privopt.noise import Source
 from privopt.oracle.dense import DenseRows
 from privopt.oracle.mapped import MappedRows, RowMap
 from privopt.oracle.objective import Objective, function_facts
-from privopt.oracle.queries import Query
+from privopt.oracle.queries import CoordinateClippedGradient, Query
 from privopt.oracle.reach import FunctionFacts, Reach
-from privopt.oracle.rows import EmptyRows, RawRows, RowBounds, Rows
+from privopt.oracle.rows import ColumnRows, EmptyRows, RawRows, RowBounds, Rows
 from privopt.oracle.sampling import COUPLING, GeometricSkips, Sampler
 from privopt.oracle.sealed import KEY, Sealed
+from privopt.oracle.trail import Trail, VertexPath
 from privopt.privacy.budget import NEIGHBOURING, Neighbouring, Refused
 from privopt.privacy.events import FULL, ROOT, Cell, Sampling
 
@@ -51,8 +52,28 @@ class View:
             payload = None  # outside this block, so that no traceback holds on to the rows
         if payload is None:
             raise Refused(f"{type(query).__name__} could not be computed; details are withheld.")
-        movement = query.diameter() if self._neighbouring == "replace_one" else query.radius()
-        return Sealed(KEY, payload, self._reach(query.norm, movement, query.radius(), None))
+        return Sealed(KEY, payload, self._reach_of(query))
+
+    def follow(
+        self, query: CoordinateClippedGradient, start: np.ndarray, *, stale: bool = False
+    ) -> VertexPath:
+        """The gradient of sparse records along a path that moves one coordinate at a time.
+
+        ``stale`` follows another sum over records in its place: see ``trail``.
+        """
+        if not hasattr(self._rows, "columns"):
+            raise Refused("only a sparse matrix is read by columns: use SciPy's CSR format.")
+        if self._rows.bounds != query.bounds:
+            raise Refused("the rows' bounds are not those of the question.")
+        trail = None
+        try:
+            columns = cast(ColumnRows, self._rows).columns()
+            trail = Trail(*columns, query, start, stale)
+        except Exception:
+            trail = None  # outside this block, so that no traceback holds on to the rows
+        if trail is None:
+            raise Refused("the columns could not be read; details are withheld.")
+        return VertexPath(trail, start, self._reach_of(query))
 
     def function(self, loss: Loss) -> Sealed:
         """The total loss as a sealed function, for mechanisms that perturb the objective."""
@@ -62,6 +83,10 @@ class View:
         twice = 2 if self._neighbouring == "replace_one" else 1
         reach = self._reach("function", twice * facts.lipschitz, facts.lipschitz, facts)
         return Sealed(KEY, Objective(self._rows.precise(), loss), reach)
+
+    def _reach_of(self, query: Query) -> Reach:
+        movement = query.diameter() if self._neighbouring == "replace_one" else query.radius()
+        return self._reach(query.norm, movement, query.radius(), None)
 
     def _reach(self, norm: Any, radius: Any, single: Any, facts: FunctionFacts | None) -> Reach:
         return Reach(norm, radius, single, self._cells, self._number, self._sampling, None, facts)

@@ -111,11 +111,15 @@ class CoordinateClippedGradient:
         if rows.bounds != self.bounds:
             raise Refused("the rows' bounds are not those of the question.")
         with np.errstate(all="ignore"):
-            return rows.weighted_sum(at, self._weigh)
+            return rows.weighted_sum(at, self.weigh)
 
-    def _weigh(self, margins: Any, labels: Any, sizes: Any) -> Any:
-        xp = array_namespace(margins)
-        slope = self.loss.slope(margins, labels).clip(-self.slope_clip, self.slope_clip)
+    def weigh(self, margins: Any, labels: Any, sizes: Any) -> Any:
+        """Slopes of records, clipped; what is not a number counts as zero."""
+        slope = self.loss.slope(margins, labels)
+        if is_numpy_array(slope):  # few records at a time are common: every call counts
+            slope = np.minimum(np.maximum(slope, -self.slope_clip), self.slope_clip)
+            return np.where(slope == slope, slope, 0.0)
+        xp, slope = array_namespace(slope), slope.clip(-self.slope_clip, self.slope_clip)
         return xp.where(xp.isfinite(slope), slope, xp.zeros_like(slope))
 
 

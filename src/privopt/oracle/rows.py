@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import scipy.sparse as sp
 
 Weigh = Callable[[Any, Any, Any], Any]
 """From margins, labels and row sizes (l2 norms of effective rows) to one weight per record."""
@@ -117,6 +118,14 @@ class RawRows(Rows, Protocol):
         ...
 
 
+class ColumnRows(Rows, Protocol):
+    """Rows that are kept sparse, and can be read by columns."""
+
+    def columns(self) -> tuple[Any, np.ndarray, np.ndarray]:
+        """Effective rows as a CSC matrix without stored zeros, labels, and sizes."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class EmptyRows:
     """No records at all: for the dry run that declares what a run will release."""
@@ -160,6 +169,9 @@ class EmptyRows:
 
     def features(self, measure: Callable[[Any], np.ndarray]) -> np.ndarray:
         return measure(np.zeros((0, self.dimension - (self.bounds.intercept != 0))))
+
+    def columns(self) -> tuple[Any, np.ndarray, np.ndarray]:
+        return sp.csc_array((0, self.dimension)), np.zeros(0), np.zeros(0)
 
     def active(self) -> np.ndarray:
         return np.zeros(0)

@@ -107,6 +107,23 @@ class SparseRows:
     def features(self, measure: Callable[[Any], np.ndarray]) -> np.ndarray:
         return measure(self._X)
 
+    def columns(self) -> tuple[Any, np.ndarray, np.ndarray]:
+        """Effective rows as a matrix of columns, the constant one included; labels and sizes.
+
+        The one copy of the matrix, for questions about single columns.
+        """
+        columns = self._X.tocsc()
+        columns.sum_duplicates()
+        if not columns.data.all():
+            columns.eliminate_zeros()
+        factors = self._scaled(self.active())
+        if self._scale is not None or self._active is not None:
+            columns.data *= factors[columns.indices]
+        if self.bounds.intercept:
+            constant = sp.csc_array(self.bounds.intercept * self.active()[:, None])
+            columns = sp.hstack([columns, constant], format="csc")
+        return columns, self._y, self._sizes
+
     def active(self) -> np.ndarray:
         return np.ones(self.count) if self._active is None else self._active
 

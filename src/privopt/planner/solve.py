@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import scipy.sparse as sp
+
 from privopt.facts import Facts
 from privopt.noise import source_for
 from privopt.oracle import Oracle
@@ -81,7 +83,8 @@ def solve(
         raise ValueError("X must be two-dimensional with one label in y for each row.")
     source = source_for(random_state)
     n = public_count(int(X.shape[0]), budget, n_public)
-    facts = Facts(problem, n, problem.dimension(int(X.shape[1])), budget.neighbouring)
+    p = problem.dimension(int(X.shape[1]))
+    facts = Facts(problem, n, p, budget.neighbouring, sparse=sp.issparse(X))
     chosen = choose(facts, budget, solver, **choices)
     oracle = Oracle.over(
         X,

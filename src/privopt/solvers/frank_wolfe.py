@@ -42,6 +42,12 @@ SHARE = 0.2
 """Part of the steps that are best for the bound; the best of a grid lay between 0.1 and 0.2."""
 
 
+MANY = 10_000
+"""Features from which on a sparse matrix is followed by columns."""
+
+Mode = Literal["dense", "exact", "stale"]
+
+
 @dataclass(frozen=True)
 class FrankWolfeSettings(Settings):
     """Number of choices, the clip of a record's slope, and noise in units of the scores' range."""
@@ -51,6 +57,7 @@ class FrankWolfeSettings(Settings):
     noise: Literal["gumbel", "pure"]
     noise_multiplier: float
     ridge: float
+    mode: Mode
 
 
 class FrankWolfe(Solver):
@@ -95,6 +102,7 @@ class FrankWolfe(Solver):
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> FrankWolfeSettings:
         n_iter: int | None = choices.pop("n_iter", None)
         clip: float = choices.pop("slope_clip", facts.problem.loss.lipschitz)
+        mode: Mode | None = choices.pop("mode", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         if n_iter is not None and n_iter < 1:
@@ -102,15 +110,30 @@ class FrankWolfe(Solver):
         if not 0 < clip < math.inf:
             raise ValueError(f"slope_clip must be positive and finite, got {clip!r}.")
         steps = self._steps(facts, budget, clip) if n_iter is None else n_iter
+        mode = self._mode(facts, mode)
         return FrankWolfeSettings(
             bound=self._bound(facts, budget, clip, steps),
             passes=float(steps * facts.repeats),
             n_iter=steps,
             slope_clip=clip,
-            noise="pure" if budget.pure else "gumbel",
+            noise="pure" if budget.pure and mode == "dense" else "gumbel",
             noise_multiplier=multiplier(budget, steps * facts.repeats),
             ridge=facts.strong_convexity,
+            mode=mode,
         )
+
+    def _mode(self, facts: Facts, mode: Mode | None) -> Mode:
+        domain = facts.problem.domain
+        lazy = isinstance(domain, (L1Ball, Simplex)) and facts.strong_convexity == 0
+        if mode is None:
+            return "exact" if lazy and facts.sparse and facts.p >= MANY else "dense"
+        if mode not in ("dense", "exact", "stale"):
+            raise ValueError(f'mode must be "dense", "exact" or "stale", got {mode!r}.')
+        if mode != "dense" and not lazy:
+            raise ValueError(
+                f'mode="{mode}" needs an L1Ball or a Simplex and no l2 term: use mode="dense".'
+            )
+        return mode
 
     def run(
         self,
@@ -127,6 +150,13 @@ class FrankWolfe(Solver):
         scores = VertexScores(problem.domain, p)
         view = oracle.everything()
         theta = problem.domain.centre(p)
+        if settings.mode != "dense":
+            path = view.follow(query, theta, stale=settings.mode == "stale")
+            followed = path.gradient().through(scores)
+            for t in range(settings.n_iter):
+                path.move(*scores.entry(gate.release(mechanism, followed)), 2 / (t + 2))
+                tick(t + 1, settings.n_iter)
+            return path.theta()
         for t in range(settings.n_iter):
             gradient = view.ask(query, theta)
             if settings.ridge:
