@@ -36,21 +36,27 @@ class SparseRows:
         if math.isfinite(bounds.entries):
             X = _within(X, bounds.entries)
         y = labels_like(y, X.data, np.float64, classification)
-        largest = abs(X).max(axis=1).toarray().ravel() if X.shape[0] and X.shape[1] else 0.0
-        largest = np.broadcast_to(largest, X.shape[0])
-        owner = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
-        missing = ~np.isfinite(y)
-        missing[owner[~np.isfinite(X.data)]] = True
-        active = None
         giant = float(np.finfo(X.dtype).max) ** 0.25
-        if missing.any() or (largest > giant).any():
+        active = None
+        tame = -giant <= X.data.min(initial=0.0) and X.data.max(initial=0.0) <= giant
+        if not tame or not np.isfinite(y).all():
+            largest = abs(X).max(axis=1).toarray().ravel() if X.shape[0] and X.shape[1] else 0.0
+            largest = np.broadcast_to(largest, X.shape[0])
+            owner = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+            missing = ~np.isfinite(y)
+            missing[owner[~np.isfinite(X.data)]] = True
             X, y = X.copy(), np.where(missing, 1.0, y)
             X.data[missing[owner]] = 0.0
             huge = (largest > giant) & ~missing
             X.data = np.where(huge[owner], X.data / np.where(huge, largest, 1.0)[owner], X.data)
             X.data = np.where(huge[owner], X.data * 2.0**60, X.data)
             active = (~missing).astype(float)
-        norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
+        if X.has_canonical_format:  # else entries that are stored twice are added up before
+            squares = sp.csr_array((X.data**2, X.indices, X.indptr), shape=X.shape)
+        else:
+            squares = X.multiply(X)
+        norms = np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
+        del squares
         scale = None
         if (norms > bounds.data_norm).any():
             scale = bounds.data_norm / np.maximum(norms, bounds.data_norm)
@@ -176,8 +182,8 @@ def _within(X: Any, bound: float) -> Any:
     if not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()
-    outside = np.isfinite(X.data) & (abs(X.data) > bound)
-    if not outside.any():
+    if -bound <= X.data.min(initial=0.0) and X.data.max(initial=0.0) <= bound:
         return X
-    data = np.where(outside, np.sign(X.data) * bound, X.data)
+    data, wild = np.clip(X.data, -bound, bound), ~np.isfinite(X.data)
+    data[wild] = X.data[wild]  # the record is emptied, not clipped
     return sp.csr_array((data, X.indices, X.indptr), shape=X.shape)

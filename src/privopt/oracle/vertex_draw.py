@@ -31,9 +31,10 @@ gradient; von Neumann (1951) for rejection.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from privopt.noise import Source
 from privopt.noise.source import volume
@@ -113,16 +114,17 @@ class VertexDraw:
         """Weights of all proposals, from the gradient where the path stands."""
         trail, query = self._trail, self._trail.query
         loss, largest = query.loss, query.bounds.largest
-        sums = np.asarray(abs(trail.columns).sum(axis=0)).ravel()
+        sums = _sums_of_sizes(trail.columns)
         width = query.slope_clip * (1 if loss.one_signed else 2)
         furthest = self._size * largest + trail.furthest_margin()
         # Rounding of a sum over records is covered; it grows with their number.
         rounding = query.slope_clip * (1e-9 + 1e-15 * trail.count)
         width = min(width, loss.smoothness * furthest * (1 + 1e-9)) + rounding
         self._strength, self._generator = strength, source.apart()
-        self._anchor, self._room = trail.gradient(), width * sums
         self._bend = loss.smoothness * largest * (1 + 1e-9)
         self._rounding = rounding * float(sums.max())
+        sums *= width
+        self._anchor, self._room = trail.gradient(), sums
         heavy = strength * self._room > LOOSE
         self._heavy, self._heavy_tree, self._light_tree = np.flatnonzero(heavy), None, None
         if not heavy.all():
@@ -150,8 +152,12 @@ class VertexDraw:
         """Logarithms of the largest weights that coordinates within ``room`` of these have."""
         if not self._signed:
             return self._strength * (room - values)
-        exponent = self._strength * (np.abs(values) + room)
-        return exponent + np.log1p(np.exp(-2 * exponent))
+        exponent = np.abs(values)
+        exponent += room
+        exponent *= self._strength
+        rest = -2 * exponent
+        exponent += np.log1p(np.exp(rest, out=rest), out=rest)
+        return exponent
 
     def _least(self, k: int, near: float) -> float:
         """The value with the smallest weight among those ``near`` the anchor."""
@@ -169,6 +175,12 @@ class VertexDraw:
         if not found <= 1:
             raise AssertionError("a weight exceeds its envelope")
         return found
+
+
+def _sums_of_sizes(columns: Any) -> np.ndarray:
+    """Sum of absolute entries of each column."""
+    sizes = sp.csc_array((np.abs(columns.data), columns.indices, columns.indptr), columns.shape)
+    return sizes.T @ np.ones(columns.shape[0])
 
 
 def _share(one: WeightTree | None, other: WeightTree | None) -> float:

@@ -14,14 +14,15 @@ class WeightTree:
     down from the root and takes a *fresh* uniform variable at every node. A single variable of 53
     bits for all candidates would be off by K 2^-53 in total variation, which over many draws gets
     near a small delta; here each level adds 128 * 2^-53 at most. Sums are made anew from
-    their parts, so that nothing drifts.
+    their parts, so that nothing drifts. The given array is overwritten.
     """
 
     __slots__ = ("_levels", "log_total")
 
     def __init__(self, log_weights: np.ndarray) -> None:
         top = float(log_weights.max())
-        weights = np.exp(log_weights - top)  # the largest is 1: what underflows is never drawn
+        log_weights -= top  # the largest weight is 1: what underflows is never drawn
+        weights = np.exp(log_weights, out=log_weights)
         self._levels: list[np.ndarray] = []
         while not self._levels or len(weights) > 1:
             nodes = -(-len(weights) // FAN)

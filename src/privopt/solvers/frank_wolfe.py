@@ -149,14 +149,15 @@ class FrankWolfe(Solver):
         mechanism = choose(settings.noise_multiplier)
         scores = VertexScores(problem.domain, p)
         view = oracle.everything()
-        theta = problem.domain.centre(p)
         if settings.mode != "dense":
-            path = view.follow(query, theta, stale=settings.mode == "stale")
+            path = view.follow(query, problem.domain.centre(p), stale=settings.mode == "stale")
             followed = path.gradient().through(scores)
             for t in range(settings.n_iter):
-                path.move(*scores.entry(gate.release(mechanism, followed)), 2 / (t + 2))
+                chosen = gate.release(mechanism, followed)
+                path.move(*scores.entry(chosen), 2 / (t + 2))
                 tick(t + 1, settings.n_iter)
             return path.theta()
+        theta = problem.domain.centre(p)
         for t in range(settings.n_iter):
             gradient = view.ask(query, theta)
             if settings.ridge:
