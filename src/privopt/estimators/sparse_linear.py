@@ -37,6 +37,7 @@ class _SparseLinear(BaseEstimator):
     feature_bounds: Any
     fit_intercept: bool
     n_iter: int | None
+    mode: str | None
     n_public: int | None
     random_state: int | None
 
@@ -54,7 +55,8 @@ class _SparseLinear(BaseEstimator):
         )
         p = problem.dimension(X.shape[1])
         facts = Facts(problem, n, p, budget.neighbouring, sparse=sp.issparse(X))
-        choices = {} if self.n_iter is None else {"n_iter": self.n_iter}
+        chosen = {"n_iter": self.n_iter, "mode": self.mode}
+        choices = {name: value for name, value in chosen.items() if value is not None}
         plan = choose(facts, budget, "frank_wolfe", **choices)
         oracle = Oracle.over(
             _scaled(X, bounds),
@@ -149,6 +151,10 @@ class Lasso(RegressorMixin, _SparseLinear):
     n_iter : int, optional
         Number of private choices; the model has at most so many features. Default: from n, the
         number of features and the budget.
+    mode : {"dense", "exact", "stale"}, optional
+        How choices are drawn. "exact" has the law of "dense" and takes microseconds a choice on a
+        sparse matrix; "stale" follows an older gradient, as privately. Default: "exact" for sparse
+        matrices with 10,000 columns or more.
     n_public : int, optional
         Public number of records; required under add_remove.
     random_state : int, optional
@@ -176,6 +182,7 @@ class Lasso(RegressorMixin, _SparseLinear):
         residual_clip: float | None = None,
         fit_intercept: bool = False,
         n_iter: int | None = None,
+        mode: str | None = None,
         n_public: int | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -188,6 +195,7 @@ class Lasso(RegressorMixin, _SparseLinear):
         self.residual_clip = residual_clip
         self.fit_intercept = fit_intercept
         self.n_iter = n_iter
+        self.mode = mode
         self.n_public = n_public
         self.random_state = random_state
 
@@ -242,6 +250,10 @@ class SparseLogisticRegression(ClassifierMixin, _SparseLinear):
     n_iter : int, optional
         Number of private choices; the model has at most so many features. Default: from n, the
         number of features and the budget.
+    mode : {"dense", "exact", "stale"}, optional
+        How choices are drawn. "exact" has the law of "dense" and takes microseconds a choice on a
+        sparse matrix; "stale" follows an older gradient, as privately. Default: "exact" for sparse
+        matrices with 10,000 columns or more.
     n_public : int, optional
         Public number of records; required under add_remove.
     random_state : int, optional
@@ -269,6 +281,7 @@ class SparseLogisticRegression(ClassifierMixin, _SparseLinear):
         fit_intercept: bool = False,
         classes: Any = None,
         n_iter: int | None = None,
+        mode: str | None = None,
         n_public: int | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -280,6 +293,7 @@ class SparseLogisticRegression(ClassifierMixin, _SparseLinear):
         self.fit_intercept = fit_intercept
         self.classes = classes
         self.n_iter = n_iter
+        self.mode = mode
         self.n_public = n_public
         self.random_state = random_state
 

@@ -72,7 +72,8 @@ class Trail:
     # ------------------------------------------------------------ the gradient
     def slopes(self, records: Any = slice(None)) -> np.ndarray:
         labels, sizes = self._labels[records], self._sizes[records]
-        return self.query.weigh(self._current(records), labels, sizes)
+        with np.errstate(all="ignore"):  # a warning would tell of a record
+            return self.query.weigh(self._current(records), labels, sizes)
 
     def gradient(self) -> np.ndarray:
         return self.columns.T @ self.slopes()

@@ -15,8 +15,15 @@ Gamma = smoothness * (B D1)^2 + l2 D2^2 of the mean: 2 Gamma/(T+2) + b log(K) / 
 n^(-2/3) at its best T. The default takes a fifth of that T, which measures better than the T that
 is best for the bound: the gap falls faster than 1/T in practice.
 
+Modes. "dense" computes every score and adds noise to each. "exact" draws from the same law without
+computing them: on sparse rows a step costs microseconds whatever the number of features (l1 ball
+and simplex, no l2 term; the default for sparse matrices with many columns). "stale" is as private
+and follows another gradient: a record's slope is renewed when a step passes the record, and by a
+public schedule. Both are described in ``oracle.vertex_draw`` and ``oracle.trail``.
+
 References: Frank and Wolfe (1956); Jaggi (2013); Talwar, Thakurta and Zhang (2015), whose Laplace
-scale needs a factor of 2 because the scores are not monotone.
+scale needs a factor of 2 because the scores are not monotone; Raff, Khanna and Lu (2023) for sparse
+rows.
 """
 
 from __future__ import annotations
@@ -67,8 +74,8 @@ class FrankWolfe(Solver):
     ----------------
     Every relation, every loss. Privacy rests on the clips of features and slope alone: a choice by
     Gumbel noise of eta^-1 times the range of the scores is eta-bounded-range, and T of them are
-    T eta^2/8-zCDP; under pure differential privacy each is (epsilon/T)-DP by permute-and-flip. All
-    iterates may be published. Steps, clips and step sizes are data-free.
+    T eta^2/8-zCDP; under pure differential privacy each is (epsilon/T)-DP, by permute-and-flip in
+    the dense mode. All iterates may be published. Steps, clips and step sizes are data-free.
     """
 
     name: ClassVar[str] = "frank_wolfe"
