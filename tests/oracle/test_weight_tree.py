@@ -30,25 +30,25 @@ def test_draws_follow_the_softmax(count):
     rng = np.random.default_rng(count)
     logs = 3 * rng.standard_normal(count)
     chances = np.exp(logs - logs.max()) / np.exp(logs - logs.max()).sum()
-    generator = SeededSource(1).noise
+    uniform = SeededSource(1).noise.random
     tree = WeightTree(logs.copy())
-    drawn = np.array([tree.draw(generator) for _ in range(60_000)])
+    drawn = np.array([tree.draw(uniform) for _ in range(60_000)])
     assert tree.log_total == pytest.approx(np.log(np.exp(logs).sum()))
     if count == 1:
         assert not drawn.any()
         return
     assert p_value(drawn, chances) > 1e-6
     wrong = WeightTree(2 * logs)
-    assert p_value(np.array([wrong.draw(generator) for _ in range(60_000)]), chances) < 1e-6
+    assert p_value(np.array([wrong.draw(uniform) for _ in range(60_000)]), chances) < 1e-6
 
 
 class Counted:
-    """A generator of given numbers that counts how many were taken."""
+    """Given numbers, counted as they are taken."""
 
     def __init__(self, *values):
         self.values, self.taken = list(values), 0
 
-    def random(self):
+    def __call__(self):
         self.taken += 1
         return self.values.pop(0)
 
@@ -56,19 +56,19 @@ class Counted:
 def test_every_level_takes_a_uniform_of_its_own():
     for count, levels in ((FAN, 1), (FAN + 1, 2), (FAN**2, 2), (FAN**2 + 1, 3)):
         uniforms = Counted(*[0.0] * levels)
-        assert WeightTree(np.zeros(count)).draw(uniforms) == 0  # type: ignore[arg-type]
+        assert WeightTree(np.zeros(count)).draw(uniforms) == 0
         assert uniforms.taken == levels
     # 1 - 2^-53 times a sum may be rounded to the sum itself: then the draw is repeated.
-    assert WeightTree(np.zeros(3)).draw(Counted(1.0, 0.5)) == 1  # type: ignore[arg-type]
+    assert WeightTree(np.zeros(3)).draw(Counted(1.0, 0.5)) == 1
 
 
 def test_extreme_weights():
-    generator = SeededSource(0).noise
+    uniform = SeededSource(0).noise.random
     logs = np.full(1000, -np.inf)
     logs[[3, 700]] = 1e6, 1e6 - np.log(3)
     tree = WeightTree(logs)
-    drawn = [tree.draw(generator) for _ in range(4000)]
+    drawn = [tree.draw(uniform) for _ in range(4000)]
     assert set(drawn) == {3, 700}
     assert np.mean(np.array(drawn) == 3) == pytest.approx(0.75, abs=0.05)
     far = WeightTree(np.array([0.0, -800.0]))
-    assert {far.draw(generator) for _ in range(100)} == {0}
+    assert {far.draw(uniform) for _ in range(100)} == {0}

@@ -53,7 +53,6 @@ class VertexDraw:
     __slots__ = (
         "_anchor",
         "_bend",
-        "_generator",
         "_heavy",
         "_heavy_columns",
         "_heavy_tree",
@@ -64,6 +63,7 @@ class VertexDraw:
         "_size",
         "_strength",
         "_trail",
+        "_uniform",
     )
 
     def __init__(self, trail: Trail, size: float, signed: bool) -> None:
@@ -81,7 +81,7 @@ class VertexDraw:
             return int(np.argmax(self.scores())) if self._trail.count else 0
         if self._strength != self._size / scale:
             self._prepare(self._size / scale, source)
-        random, c = self._generator.random, self._strength
+        uniform, c = self._uniform, self._strength
         light, heavy, drift = self._light_tree, self._heavy_tree, 0.0
         if heavy:
             drift = self._drift()
@@ -90,13 +90,13 @@ class VertexDraw:
         share = _share(heavy, light)
         while True:
             near = drift
-            if heavy and random() < share:
-                k = int(self._heavy[heavy.draw(self._generator)])
+            if heavy and uniform() < share:
+                k = int(self._heavy[heavy.draw(uniform)])
             else:
                 assert light is not None
-                k = light.draw(self._generator)
+                k = light.draw(uniform)
                 near = float(self._room[k])
-            value, coin = None, random()
+            value, coin = None, uniform()
             if coin >= self._acceptance(k, self._least(k, near)):
                 value = self._trail.coordinate(k)
                 if coin >= self._acceptance(k, value):
@@ -104,7 +104,7 @@ class VertexDraw:
             if not self._signed:
                 return k
             # The opposite vertex has probability (1 + tanh(c g_k)) / 2.
-            coin, anchor = 2 * random() - 1, float(self._anchor[k])
+            coin, anchor = 2 * uniform() - 1, float(self._anchor[k])
             if math.tanh(c * (anchor - near)) <= coin < math.tanh(c * (anchor + near)):
                 anchor = self._trail.coordinate(k) if value is None else value
             return k + len(self._anchor) if coin < math.tanh(c * anchor) else k
@@ -120,7 +120,7 @@ class VertexDraw:
         # Rounding of a sum over records is covered; it grows with their number.
         rounding = query.slope_clip * (1e-9 + 1e-15 * trail.count)
         width = min(width, loss.smoothness * furthest * (1 + 1e-9)) + rounding
-        self._strength, self._generator = strength, source.apart()
+        self._strength, self._uniform = strength, source.apart().random
         self._bend = loss.smoothness * largest * (1 + 1e-9)
         self._rounding = rounding * float(sums.max())
         sums *= width

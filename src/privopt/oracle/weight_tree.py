@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 FAN = 128
@@ -34,12 +36,12 @@ class WeightTree:
             weights = sums[:, -1]
         self.log_total = top + float(np.log(weights[0]))
 
-    def draw(self, generator: np.random.Generator) -> int:
+    def draw(self, uniform: Callable[[], float]) -> int:
         node = 0
         for sums in self._levels:
             children = sums[node]
             place = FAN
             while place == FAN:  # once in 2^53 draws a product is rounded up to the whole
-                place = int(children.searchsorted(generator.random() * children[-1], "right"))
+                place = int(children.searchsorted(uniform() * children[-1], "right"))
             node = node * FAN + place
         return node
