@@ -27,6 +27,9 @@ from privopt.noise import source as source_module
 from privopt.oracle import mapped, queries
 from privopt.oracle.dense import DenseRows
 from privopt.oracle.sampling import GeometricSkips
+from privopt.oracle.sparse import SparseRows
+from privopt.oracle.trail import Trail
+from privopt.oracle.vertex_draw import VertexDraw
 from privopt.privacy import accountant, certificate, kinds, profiles
 from privopt.privacy.events import Sampling
 from privopt.solvers import noisy_gd, noisy_sgd, standardized_objective
@@ -44,6 +47,9 @@ from .checks import (
     minimised,
     replayed,
     sources,
+    stale_by_itself,
+    unseen,
+    vertices_drawn,
     within_budget,
 )
 from .mutant import Mutant
@@ -205,6 +211,78 @@ def _averaged(honest: Callable[..., Any]) -> Callable[..., Any]:
 
 def _smaller(honest: Callable[..., Any], factor: float) -> Callable[..., Any]:
     return lambda *args, **kwargs: factor * honest(*args, **kwargs)
+
+
+# ---------------------------------------------------------------- choices on sparse rows
+def sparse_choices() -> Iterator[Mutant]:
+    """The sampler that reads a few columns, and the gradient it follows."""
+    draw = VertexDraw
+    choose, prepare, move = draw.choose, draw._prepare, Trail.move
+
+    def mutant(name: str, check: Any, by: str, *patches: tuple[Any, str, Any]) -> Mutant:
+        return Mutant(f"sparse choices: {name}", patches, check, by, quick="in a run" not in name)
+
+    def rooms_halved(self: Any, *args: Any) -> None:
+        prepare(self, *args)
+        self._room /= 2
+
+    def renewed_together(self: Any, *args: Any) -> None:
+        """All slopes, as soon as one record's margin has drifted."""
+        move(self, *args)
+        now = self._margins * self._shrunk
+        if self._seen is not None and np.abs(now - self._seen).max() > 0.25:
+            self._seen = now
+
+    mixed, heavy = vertices_drawn(24.0), vertices_drawn(8.0)
+    yield mutant(
+        "half the noise",
+        heavy,
+        "law",
+        (draw, "choose", lambda self, scale, source: choose(self, scale / 2, source)),
+    )
+    yield mutant(
+        "half the noise, in a run",
+        law("frank_wolfe", DELTA, runs=200, mode="exact"),
+        "law",
+        (draw, "choose", lambda self, scale, source: choose(self, scale / 2, source)),
+    )
+    yield mutant(
+        "every proposal accepted", mixed, "law", (draw, "_acceptance", lambda self, k, value: 1.0)
+    )
+    yield mutant("half the room", mixed, "law", (draw, "_prepare", rooms_halved))
+    yield mutant("drift not counted", heavy, "law", (Trail, "drift", lambda self: 0.0))
+    yield mutant(
+        "drift not counted, stale",
+        vertices_drawn(8.0, True),
+        "law",
+        (Trail, "drift", lambda self: 0.0),
+    )
+    yield mutant(
+        "noise from the source's own stream",
+        unseen,
+        "streams",
+        (source_module.SeededSource, "apart", lambda self: self.noise),
+    )
+    yield mutant(
+        "slopes renewed together", stale_by_itself, "replay", (Trail, "move", renewed_together)
+    )
+    for mode in ("exact", "stale"):
+        yield mutant(
+            f"rows not shortened, {mode}",
+            replayed("frank_wolfe", "zero_out", DELTA, mode=mode),
+            "replay",
+            (SparseRows, "columns", lambda self: (self._X.tocsc(), self._y, self._sizes)),
+        )
+        yield mutant(
+            f"slope not clipped, {mode}",
+            replayed("frank_wolfe", "zero_out", DELTA, mode=mode),
+            "replay",
+            (
+                queries.CoordinateClippedGradient,
+                "weigh",
+                lambda self, z, y, s: 5 * self.loss.slope(z, y),
+            ),
+        )
 
 
 # ---------------------------------------------------------------- declared losses
@@ -920,6 +998,16 @@ def _twin(source: Any) -> np.random.Generator:
 
 ALL: list[Mutant] = [
     mutant
-    for family in (noise, declared, sensitivity, glue, log, accounting, sampling, bits)
+    for family in (
+        noise,
+        sparse_choices,
+        declared,
+        sensitivity,
+        glue,
+        log,
+        accounting,
+        sampling,
+        bits,
+    )
     for mutant in family()
 ]

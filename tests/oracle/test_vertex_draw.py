@@ -46,12 +46,13 @@ def followed(X, y, domain, loss=None, stale=False):
 
 
 def p_value(drawn, chances):
-    counts = np.bincount(drawn, minlength=len(chances)).astype(float)
-    expected, rare = chances * len(drawn), chances * len(drawn) < 5
-    counts = np.append(counts[~rare], counts[rare].sum())
-    expected = np.append(expected[~rare], expected[rare].sum())
-    keep = expected > 0
-    return stats.chisquare(counts[keep], expected[keep]).pvalue
+    """Chi-square of draws against a law; cells that expect fewer than five join the likeliest."""
+    counts, expected = np.bincount(drawn, minlength=len(chances)), chances * len(drawn)
+    kept = (expected >= 5) & (np.arange(len(chances)) != np.argmax(chances))
+    if not kept.any():
+        return 1.0
+    counts = np.append(counts[kept], counts[~kept].sum())
+    return stats.chisquare(counts, np.append(expected[kept], expected[~kept].sum())).pvalue
 
 
 # ------------------------------------------------------------ the law
