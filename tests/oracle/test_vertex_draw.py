@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from scipy import stats
 from scipy.special import softmax
 
+from benchmarks.sparse_speed import fast_fifth_picks, plain_fifth_picks, two_sample
 from privopt.geometry import L1Ball, Simplex
 from privopt.losses import Huber, Logistic, SmoothedHinge, Squared
 from privopt.mechanisms import ExponentialMechanism, Gate
@@ -18,8 +19,6 @@ from privopt.mechanisms.maps import VertexScores
 from privopt.noise import SeededSource, SilentSource
 from privopt.oracle import CoordinateClippedGradient, Oracle, RowBounds
 from privopt.oracle.sealed import KEY
-from privopt.oracle.sparse import SparseRows
-from privopt.oracle.trail import Trail
 from privopt.oracle.vertex_draw import VertexDraw
 
 BOUNDS = RowBounds(math.inf, 0.0, 1.0)
@@ -83,54 +82,14 @@ def test_each_choice_has_the_law_of_the_scores(domain, scale, stale):
     assert {60.0: heavy == 0, 6.0: 0 < heavy < p, 1.0: heavy >= p - 1}[scale]
 
 
-def naive_fifth_picks(X, y, size, scale, runs, seed):
-    """Frank-Wolfe with Gumbel noise on all vertices, many runs at once, from its definition."""
-    rng, p = np.random.default_rng(seed), X.shape[1]
-    theta = np.zeros((runs, p))
-    for t in range(5):
-        slopes = -y / (1 + np.exp(y * (theta @ X.T)))
-        gradient = slopes @ X
-        scores = np.hstack([-size * gradient, size * gradient])
-        chosen = np.argmax(scores + rng.gumbel(scale=scale, size=scores.shape), axis=1)
-        step = 2 / (t + 2)
-        theta *= 1 - step
-        theta[np.arange(runs), chosen % p] += step * size * np.where(chosen < p, 1, -1)
-    return chosen
-
-
-def fast_fifth_picks(X, y, size, scale, runs, stale=False):
-    p, source = X.shape[1], SeededSource(3)
-    rows = SparseRows.build(sp.csr_array(X), y, BOUNDS).columns()
-    query = CoordinateClippedGradient(Logistic(), 1.0, BOUNDS, p)
-    scores, picks = VertexScores(L1Ball(size), p), []
-    for _ in range(runs):
-        trail = Trail(*rows, query, np.zeros(p), stale)
-        draw = scores.apply(trail)
-        for t in range(5):
-            picks.append(draw.choose(scale, source))
-            trail.move(*scores.entry(picks[-1]), 2 / (t + 2))
-    return np.array(picks[4::5])
-
-
-def two_sample(one, other, cells):
-    table = np.array([np.bincount(drawn, minlength=cells) for drawn in (one, other)])
-    return stats.chi2_contingency(table[:, table.sum(axis=0) > 0]).pvalue
-
-
 @pytest.mark.statistical
 def test_the_fifth_choice_has_the_law_of_the_plain_algorithm():
     """Two-sample chi-square of 40,000 plain runs against 5,000 fast ones; the scale off by two
     fails. False alarm: 1e-6."""
-    rng = np.random.default_rng(5)
-    X = rng.uniform(-1, 1, size=(20, 4)) * (rng.random((20, 4)) < [1.0, 0.6, 0.3, 0.1])
-    y = np.where(X[:, 0] + 0.5 * X[:, 1] > 0, 1.0, -1.0)
-    plain = naive_fifth_picks(X, y, 6.0, 18.0, 40_000, seed=1)
-    fast = fast_fifth_picks(X, y, 6.0, 18.0, 5_000)
-    assert two_sample(plain, fast, 8) > 1e-6
-    loud = naive_fifth_picks(X, y, 6.0, 36.0, 40_000, seed=2)
-    assert two_sample(loud, fast, 8) < 1e-6
-    quiet = naive_fifth_picks(X, y, 6.0, 9.0, 40_000, seed=3)
-    assert two_sample(quiet, fast, 8) < 1e-6
+    fast = fast_fifth_picks(6.0, 18.0, 5_000)
+    assert two_sample(plain_fifth_picks(6.0, 18.0, 40_000, seed=1), fast) > 1e-6
+    for wrong in (9.0, 36.0):
+        assert two_sample(plain_fifth_picks(6.0, wrong, 40_000, seed=2), fast) < 1e-6
 
 
 # ------------------------------------------------------------ the envelope
