@@ -175,6 +175,7 @@ def test_too_many_dimensions_for_an_exact_draw_are_refused():
     task = Problem(Absolute(), L2Ball(2.0), l2=0.1)
     text = SOLVER.refuse(Facts(task, 1000, 5, "zero_out"), Budget(1.0))
     assert text is not None
+    assert text.startswith(SOLVER.name)
     assert "at most 4 dimensions" in text
     assert SOLVER.refuse(Facts(task, 1000, 5, "zero_out"), Budget(1.0, 1e-6)) is None
     with pytest.raises(ValueError, match="second_stage must be one of density"):

@@ -105,7 +105,8 @@ class Localization(Solver):
         sentence = refuse_unless_convex(self.name, facts)
         if sentence is None and budget.pure and not facts.smooth:
             near = replace(facts, problem=_stand_in(facts, facts.strong_convexity, 1.0))
-            sentence = ExponentialSampling().refuse(near, budget)
+            draw = ExponentialSampling().refuse(near, budget)
+            sentence = draw and f"{self.name} without delta ends in an exact draw, and {draw}"
         return sentence
 
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> LocalizationSettings:
