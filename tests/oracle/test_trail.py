@@ -4,6 +4,7 @@ definition record by record, and what one record can move."""
 from __future__ import annotations
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -192,6 +193,8 @@ def test_a_path_shows_nothing_of_the_records():
     public = [name for name in dir(path) if not name.startswith("_")]
     assert public == ["gradient", "move", "theta"]
     assert repr(path) == "VertexPath(dimension=9, view=1)"
+    with pytest.raises(Refused, match="pickled"):
+        pickle.dumps(path)
     assert repr(path.gradient()) == "Sealed(linf, view 1)"
     for relation, factor in (("zero_out", 1), ("add_remove", 1), ("replace_one", 2)):
         reach = view_of(X, y, CLIPPED, relation).follow(query, np.zeros(9)).gradient().reach

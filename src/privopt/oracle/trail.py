@@ -27,6 +27,7 @@ from privopt.oracle.queries import CoordinateClippedGradient
 from privopt.oracle.reach import Reach
 from privopt.oracle.sealed import KEY, Sealed
 from privopt.oracle.vertex_draw import VertexDraw
+from privopt.privacy.budget import Refused
 
 RENEW = 0.25
 """Stale slopes are all renewed when margins have shrunk to this part: a public schedule."""
@@ -168,3 +169,6 @@ class VertexPath:
 
     def __repr__(self) -> str:
         return f"VertexPath(dimension={self._point.size}, view={self._reach.view})"
+
+    def __reduce__(self) -> Any:
+        raise Refused("a path holds private data and is not pickled.")
