@@ -14,7 +14,7 @@ from scipy.special import softmax
 from benchmarks.sparse_speed import fast_fifth_picks, plain_fifth_picks, two_sample
 from privopt.geometry import L1Ball, Simplex
 from privopt.losses import Huber, Logistic, SmoothedHinge, Squared
-from privopt.mechanisms import ExponentialMechanism, Gate
+from privopt.mechanisms import ExponentialMechanism, Gate, PermuteAndFlip
 from privopt.mechanisms.maps import VertexScores
 from privopt.noise import SeededSource, SilentSource
 from privopt.oracle import CoordinateClippedGradient, Oracle, RowBounds
@@ -194,6 +194,19 @@ def test_without_noise_the_best_score_wins():
     assert len(set(drawn)) > 8  # no records: all twelve vertices alike
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1e-6, 1e-9, 1e-13])
+@pytest.mark.parametrize("domain", [L1Ball(5.0), Simplex(5.0)], ids=["ball", "simplex"])
+def test_with_hardly_any_noise_the_best_score_wins_too(domain, scale):
+    """Rounding neither breaks an envelope nor a choice, however small the noise."""
+    X, y = data()
+    path, draw = followed(X, y, domain)
+    scores = VertexScores(domain, X.shape[1])
+    for t in range(20):
+        chosen = draw.choose(scale, SeededSource(t))
+        assert chosen == int(np.argmax(draw.scores()))
+        path.move(*scores.entry(chosen), 2 / (t + 2))
+
+
 def test_the_gate_draws_by_the_payload():
     """The release names the mechanism and its loss as ever; a failure keeps its details."""
     X, y = data()
@@ -203,6 +216,7 @@ def test_the_gate_draws_by_the_payload():
     assert 0 <= gate.release(ExponentialMechanism(2.0), sealed) < 12
     assert isinstance(sealed.open(KEY), VertexDraw)
     (event,) = gate.log
+    assert 0 <= gate.release(PermuteAndFlip(2.0), sealed) < 12  # needs all scores, and gets them
     assert event.mechanism == "ExponentialMechanism"
     assert event.kinds[0].eta == 0.5
     assert sealed.reach.radius == pytest.approx(4.0)

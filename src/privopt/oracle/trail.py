@@ -85,7 +85,8 @@ class Trail:
         return float(self.slopes(records).dot(entries)) if len(records) else 0.0
 
     def over_vertices(self, size: float, signed: bool) -> VertexDraw:
-        """Scores of the vertices size * e_k, and of the opposite ones if ``signed``."""
+        """Scores of the vertices size * e_k, and of the opposite ones if ``signed``, for a path
+        whose steps go to these vertices."""
         return VertexDraw(self, size, signed)
 
     # ------------------------------------------------------------ steps

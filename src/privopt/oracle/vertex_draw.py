@@ -82,6 +82,10 @@ class VertexDraw:
         if self._strength != self._size / scale:
             self._prepare(self._size / scale, source)
         uniform, c = self._uniform, self._strength
+        if c * self._rounding > LOOSE:  # so little noise that rounding would break an envelope
+            values = self._trail.gradient()
+            k = WeightTree(self._log_weights(values, 0.0)).draw(uniform)
+            return self._with_sign(k, uniform(), float(values[k]))
         light, heavy, drift = self._light_tree, self._heavy_tree, 0.0
         if heavy:
             drift = self._drift()
@@ -101,13 +105,18 @@ class VertexDraw:
                 value = self._trail.coordinate(k)
                 if coin >= self._acceptance(k, value):
                     continue
-            if not self._signed:
-                return k
-            # The opposite vertex has probability (1 + tanh(c g_k)) / 2.
-            coin, anchor = 2 * uniform() - 1, float(self._anchor[k])
-            if math.tanh(c * (anchor - near)) <= coin < math.tanh(c * (anchor + near)):
-                anchor = self._trail.coordinate(k) if value is None else value
-            return k + len(self._anchor) if coin < math.tanh(c * anchor) else k
+            coin, anchor = uniform(), float(self._anchor[k])
+            low = self._with_sign(k, coin, anchor - near)
+            if low == self._with_sign(k, coin, anchor + near):
+                return low
+            return self._with_sign(k, coin, self._trail.coordinate(k) if value is None else value)
+
+    def _with_sign(self, k: int, coin: float, value: float) -> int:
+        """Index of one of the two vertices: of the opposite one if the coin says so, which has
+        probability (1 + tanh(c g_k)) / 2 and rises with g_k."""
+        if self._signed and 2 * coin - 1 < math.tanh(self._strength * value):
+            return k + len(self._anchor)
+        return k
 
     # ------------------------------------------------------------ proposals
     def _prepare(self, strength: float, source: Source) -> None:
