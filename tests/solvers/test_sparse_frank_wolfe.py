@@ -140,7 +140,7 @@ def test_choices_follow_the_declared_law(task, mode):
     problem, rng = TASKS[task], np.random.default_rng(0)
     X = rng.uniform(-1, 1, size=(150, 4)) * (rng.random((150, 4)) < [1.0, 0.5, 0.2, 0.1])
     y = np.where(rng.random(150) < 0.5 + 0.4 * np.sign(X[:, 0]), 1.0, -1.0)
-    runs = [public_run(problem, Budget(4.0, 1e-5), mode, seed) for seed in range(60)]
+    runs = [public_run(problem, Budget(4.0, 1e-5), mode, seed) for seed in range(40)]
     tapes = [record(run, (X, y))[1] for run in runs]
     assert noise_p_value(tapes) > 1e-6
     for tape in tapes:
