@@ -8,15 +8,18 @@ from privopt.oracle.queries import (
     CoordinateClippedGradient,
     CountPositive,
     CountRecords,
+    GramGradient,
     LabelMoments,
     Moments,
     NormHistogram,
     Query,
+    SquaresAlong,
 )
 from privopt.oracle.reach import FunctionFacts, Reach
 from privopt.oracle.rows import RowBounds
 from privopt.oracle.sampling import GeometricSkips, KeyedCoins, Sampler
 from privopt.oracle.sealed import Map, Sealed
+from privopt.oracle.walk import Walk
 
 __all__ = [
     "ClippedGradient",
@@ -25,6 +28,7 @@ __all__ = [
     "CountRecords",
     "FunctionFacts",
     "GeometricSkips",
+    "GramGradient",
     "KeyedCoins",
     "LabelMoments",
     "Lane",
@@ -38,5 +42,7 @@ __all__ = [
     "RowMap",
     "Sampler",
     "Sealed",
+    "SquaresAlong",
     "View",
+    "Walk",
 ]
