@@ -125,8 +125,8 @@ class RawRows(Rows, Protocol):
 
 
 @runtime_checkable
-class ColumnRows(Protocol):
-    """Rows that also know their columns, for a point that moves along one coordinate at a time.
+class WalkableRows(Protocol):
+    """Rows whose sums can follow a point that moves along one coordinate at a time.
 
     Vectors with one entry per record, and indices into them, are in the rows' own array type.
     """

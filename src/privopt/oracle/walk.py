@@ -13,7 +13,7 @@ import numpy as np
 
 from privopt.oracle.queries import CoordinateClippedGradient, GramGradient, Query
 from privopt.oracle.reach import ReachNorm
-from privopt.oracle.rows import ColumnRows, Rows
+from privopt.oracle.rows import Rows, WalkableRows
 from privopt.oracle.sealed import Sealed
 from privopt.privacy.budget import Refused
 
@@ -90,7 +90,7 @@ def remember(rows: Rows, query: Query, at: np.ndarray) -> Memory:
     """The cheapest memory that rows and question allow."""
     if isinstance(query, GramGradient):
         return GramMemory(rows, query, at)
-    if isinstance(query, CoordinateClippedGradient) and isinstance(rows, ColumnRows):
+    if isinstance(query, CoordinateClippedGradient) and isinstance(rows, WalkableRows):
         query.check(rows)
         return ColumnMemory(rows, query, at)
     return Anew(rows, query)
@@ -119,7 +119,9 @@ class ColumnMemory:
     change, and the sum is corrected by those rows alone.
     """
 
-    def __init__(self, rows: ColumnRows, query: CoordinateClippedGradient, at: np.ndarray) -> None:
+    def __init__(
+        self, rows: WalkableRows, query: CoordinateClippedGradient, at: np.ndarray
+    ) -> None:
         self._rows, self._weigh = rows, query.weigh
         self._margins = rows.margins(at)
         self._slopes = rows.weigh_margins(self._margins, slice(None), self._weigh)
