@@ -22,6 +22,7 @@ from privopt.oracle import (
     SquaresAlong,
 )
 from privopt.oracle.sealed import KEY
+from privopt.oracle.walk import ColumnMemory
 from privopt.privacy import Refused
 from privopt.privacy.budget import NEIGHBOURING
 
@@ -218,7 +219,7 @@ def test_squares_move_by_one_record_under_every_relation():
 
 
 # ------------------------------------------------------------ nothing leaks
-def test_a_walk_shows_nothing():
+def test_a_walk_shows_nothing(monkeypatch):
     bounds = BOUNDS["entries"]
     view = oracle_over(*data(), bounds).everything()
     query = CoordinateClippedGradient(Logistic(), 0.45, bounds, P, "coordinates")
@@ -237,7 +238,13 @@ def test_a_walk_shows_nothing():
     other = CoordinateClippedGradient(Logistic(), 0.45, BOUNDS["norm, intercept"], P)
     with pytest.raises(Refused, match="bounds"):
         view.walk(other, np.zeros(P))
+    for wrong in (-1, P):
+        with pytest.raises(ValueError, match="between 0 and 6"):
+            walk.ask_along(wrong)
+        with pytest.raises(ValueError, match="between 0 and 6"):
+            walk.move(wrong, 1.0)
+    monkeypatch.setattr(ColumnMemory, "along", lambda self, at, index: 1 / (0 * self.secret))
     with pytest.raises(Refused, match="details are withheld") as caught:
-        walk.ask_along(1000)
+        walk.ask_along(1)
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None

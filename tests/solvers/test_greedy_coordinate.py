@@ -430,7 +430,7 @@ def test_choices_with_half_the_noise_are_found(monkeypatch, factor, found):
 def test_a_step_uses_released_squares():
     """Without noise: the sum of squares and two declared standard deviations on top; the estimate
     of a column that is chosen again is the mean of its releases."""
-    from privopt.solvers.greedy_coordinate import ColumnSquares
+    from privopt.mechanisms.coordinate_steps import ColumnSquares
 
     rng = np.random.default_rng(6)
     X = rng.uniform(-0.3, 0.3, size=(4000, 2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -54,12 +53,3 @@ class GreedyScores:
         change = self.penalty.value(self.at + step) - self.penalty.value(self.at)
         gain = -payload * step - 0.5 * self.smoothness * step**2 - change
         return np.sqrt(np.maximum(2 * gain, 0.0))
-
-
-def step_along(
-    at: float, gradient: float, smoothness: float, factor: float, penalty: Separable
-) -> float:
-    """The new value of one coordinate after a proximal step of length factor / smoothness."""
-    length = factor / smoothness
-    moved = float(penalty.prox(at - length * gradient, length))
-    return moved if math.isfinite(moved) else at

@@ -137,32 +137,25 @@ class DenseRows:
 
         return self._join(self._over_blocks(vector, block))
 
-    # ------------------------------------------------------------ column by column
     def margins(self, theta: np.ndarray) -> Any:
-        rows = self.precise()
-        found = rows.weights(theta, lambda z, y, size: z)
-        return self._xp.asarray(found, dtype=self._xp.float64, copy=True)
+        return self._xp.asarray(self.precise().weights(theta, lambda z, y, size: z), copy=True)
 
     def weigh_margins(self, margins: Any, where: Any, weigh: Weigh) -> Any:
         return weigh(margins, self._y[where], self._sizes[where])
 
     def column(self, index: int) -> tuple[Any, Any]:
-        everywhere, double = slice(None), self._xp.float64
-        if index == int(self._X.shape[1]):
-            entries = self._xp.ones_like(self._y, dtype=double) * self.bounds.intercept
-            return everywhere, entries if self._active is None else entries * self._active
-        entries = self._xp.astype(self._X[:, index], double)
-        return everywhere, self._scaled(entries, everywhere)
+        every = slice(None)
+        if index < int(self._X.shape[1]):
+            return every, self._scaled(self._xp.astype(self._X[:, index], self._xp.float64), every)
+        alive = self._xp.ones_like(self._y) if self._active is None else self._active
+        return every, self._xp.astype(alive, self._xp.float64) * self.bounds.intercept
 
     def pull(self, weights: Any) -> np.ndarray:
-        def block(X: Any, rows: slice, slope: Any, offset: float) -> tuple[Any, float]:
-            part = weights[rows]
-            return self._pull(self._scaled(part, rows), X), self._constant(part, rows)
+        def block(X: Any, rows: slice, *point: Any) -> tuple[Any, float]:
+            part = self._scaled(weights[rows], rows)
+            return self._pull(part, X), self._constant(weights[rows], rows)
 
         return self._join(self._over_blocks(np.zeros(self.dimension), block))
-
-    def add_rows(self, total: np.ndarray, where: Any, weights: Any) -> bool:
-        return False  # every row has an entry in every column
 
     # ------------------------------------------------------------ parts of the data
     def precise(self) -> DenseRows:

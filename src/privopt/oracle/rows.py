@@ -147,10 +147,6 @@ class WalkableRows(Protocol):
         """Sum over records of weight_i x~_i."""
         ...
 
-    def add_rows(self, total: np.ndarray, where: Any, weights: Any) -> bool:
-        """Add some records' weighted rows to a sum in place; False if ``pull`` is cheaper."""
-        ...
-
 
 @dataclass(frozen=True, slots=True)
 class EmptyRows:

@@ -121,16 +121,17 @@ class SparseRows:
     def pull(self, weights: np.ndarray) -> np.ndarray:
         return self._pull(weights)
 
-    def add_rows(self, total: np.ndarray, where: Any, weights: np.ndarray) -> bool:
+    def corrected(self, total: np.ndarray, where: Any, change: np.ndarray) -> np.ndarray | None:
+        """A sum after the weights of some records changed; None if a new sum is cheaper."""
         if isinstance(where, slice) or 4 * len(where) > self.count:
-            return False
+            return None
         changed = self._select(where)
         lengths = np.diff(changed._X.indptr)
-        entries = np.repeat(changed._scaled(weights), lengths) * changed._X.data
+        entries = np.repeat(changed._scaled(change), lengths) * changed._X.data
         np.add.at(total, changed._X.indices, entries)
         if self.bounds.intercept:
-            total[-1] += np.sum(changed._alive(weights)) * self.bounds.intercept
-        return True
+            total[-1] += np.sum(changed._alive(change)) * self.bounds.intercept
+        return total
 
     def precise(self) -> SparseRows:
         return self  # margins and sums of a sparse matrix are carried in double precision already

@@ -15,6 +15,7 @@ from privopt.oracle.queries import CoordinateClippedGradient, GramGradient, Quer
 from privopt.oracle.reach import ReachNorm
 from privopt.oracle.rows import Rows, WalkableRows
 from privopt.oracle.sealed import Sealed
+from privopt.oracle.sparse import SparseRows
 from privopt.privacy.budget import Refused
 
 Seal = Callable[[Any, Any, Any, Any], Sealed]
@@ -46,6 +47,7 @@ class Walk:
 
     def move(self, index: int, value: float) -> None:
         """Give one coordinate of the point a new public value."""
+        self._check(index)
         by = float(value) - float(self._at[index])
         if by:
             self._at[index] = value
@@ -58,12 +60,17 @@ class Walk:
 
     def ask_along(self, index: int, norm: ReachNorm = "l2") -> Sealed:
         """One coordinate of the sum, a vector of length one, bounded alike in every norm."""
+        self._check(index)
         value = self._safely(lambda: np.array([self._memory.along(self._at, index)]))
         movement, single = (
             float(np.broadcast_to(size, self._at.shape)[index])
             for size in (self._movement, self._single)
         )
         return self._seal(value, norm, movement, single)
+
+    def _check(self, index: int) -> None:
+        if not 0 <= index < self._at.size:
+            raise ValueError(f"a coordinate lies between 0 and {self._at.size - 1}, got {index}.")
 
     def _safely(self, compute: Callable[[], Any]) -> Any:
         found, failed = None, False
@@ -131,10 +138,10 @@ class ColumnMemory:
         where, entries = self._rows.column(index)
         self._margins[where] += by * entries
         slopes = self._rows.weigh_margins(self._margins[where], where, self._weigh)
-        if self._sum is not None:
-            change = slopes - self._slopes[where]
-            if not self._rows.add_rows(self._sum, where, change):
-                self._sum = None  # most rows changed: a full product is cheaper
+        if self._sum is not None and isinstance(self._rows, SparseRows):
+            self._sum = self._rows.corrected(self._sum, where, slopes - self._slopes[where])
+        else:
+            self._sum = None  # every row changed: computed again when it is asked for
         self._slopes[where] = slopes
 
     def total(self, at: np.ndarray) -> np.ndarray:

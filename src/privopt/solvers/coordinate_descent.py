@@ -22,7 +22,7 @@ import numpy as np
 from privopt.facts import Facts
 from privopt.geometry import Separable
 from privopt.mechanisms import Gate, Gaussian, Laplace
-from privopt.mechanisms.greedy_scores import step_along
+from privopt.mechanisms.coordinate_steps import step_along
 from privopt.noise import SeededSource
 from privopt.oracle import CoordinateClippedGradient, Oracle, RowBounds
 from privopt.privacy import Budget

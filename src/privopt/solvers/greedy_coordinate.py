@@ -51,7 +51,8 @@ from privopt.mechanisms import (
     PermuteAndFlip,
     ReportNoisyMax,
 )
-from privopt.mechanisms.greedy_scores import GreedyScores, Rule, step_along
+from privopt.mechanisms.coordinate_steps import ColumnSquares, Room, step_along
+from privopt.mechanisms.greedy_scores import GreedyScores, Rule
 from privopt.mechanisms.maps import Pick
 from privopt.oracle import (
     CoordinateClippedGradient,
@@ -180,7 +181,9 @@ class GreedyCoordinate(Solver):
         choose, move, weigh = _mechanisms(settings)
         penalty = Separable.over(problem.domain, n * settings.l1, n * settings.l2)
         smoothness = smoothness_along(problem, n, p)
-        view, room = oracle.everything(), _room(settings, bounds, p)
+        view, room = oracle.everything(), None
+        if settings.label_bound:
+            room = Room(bounds.each(p), settings.slope_clip - settings.label_bound)
         squares = ColumnSquares(bounds.each(p), n, _spread(weigh))
         theta = penalty.prox(np.zeros(p), 1.0)
         walk = view.walk(_query(problem, settings, bounds, p), theta)
@@ -199,36 +202,6 @@ class GreedyCoordinate(Solver):
             walk.move(j, float(theta[j]))
             tick(t + 1, settings.n_iter)
         return theta
-
-
-class ColumnSquares:
-    """Upper estimates of the columns' sums of squares, from released values only."""
-
-    def __init__(self, bounds: np.ndarray, n: int, spread: float) -> None:
-        self._most, self._spread = n * bounds**2, spread * bounds**2
-        self._total, self._count = np.zeros_like(bounds), np.zeros_like(bounds)
-
-    def learn(self, j: int, found: float) -> float:
-        """The mean of what was released for column j plus two of its standard deviations: above
-        the truth in 98 of 100 cases, so that hardly a step overshoots."""
-        self._total[j] += found
-        self._count[j] += 1
-        mean, spread = self._total[j] / self._count[j], self._spread[j] / self._count[j] ** 0.5
-        return float(min(max(mean, 0.0) + 2 * spread, self._most[j]))
-
-
-@dataclass(frozen=True, eq=False)
-class Room:
-    """Where no margin can exceed a bound: the sum of b_j |theta_j| stays below it."""
-
-    bounds: np.ndarray
-    margin: float
-
-    def cut(self, theta: np.ndarray, j: int, value: float) -> float:
-        """The part of a step along j that stays inside."""
-        taken = float(self.bounds @ np.abs(theta)) - float(self.bounds[j] * abs(theta[j]))
-        most = max(self.margin - taken, 0.0) / float(self.bounds[j])
-        return max(-most, min(most, value))
 
 
 # ---------------------------------------------------------------- what coordinate methods share
@@ -345,12 +318,6 @@ def _query(
     if settings.label_bound:
         return GramGradient(settings.slope_clip, settings.label_bound, bounds, p)
     return CoordinateClippedGradient(problem.loss, settings.slope_clip, bounds, p, "coordinates")
-
-
-def _room(settings: GreedyCoordinateSettings, bounds: RowBounds, p: int) -> Room | None:
-    if not settings.label_bound:
-        return None
-    return Room(bounds.each(p), settings.slope_clip - settings.label_bound)
 
 
 # ---------------------------------------------------------------- noise
