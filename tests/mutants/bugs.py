@@ -326,7 +326,7 @@ def sensitivity() -> Iterator[Mutant]:
     )
     yield Mutant(
         "greedy_coordinate: squares of features not clipped",
-        ((DenseRows, "total", _larger(DenseRows.total)),),
+        ((queries.SquaresAlong, "_square", lambda self, entries: 3 * entries * entries),),
         replayed("greedy_coordinate", "zero_out", DELTA, problem=COLUMNS),
         "replay",
     )
@@ -354,10 +354,6 @@ def sensitivity() -> Iterator[Mutant]:
 
 COLUMNS = Problem(Logistic(), WholeSpace(), column_bounds=1.0)
 LEAST_SQUARES = Problem(Squared(residual_clip=1.0), WholeSpace(), column_bounds=1.0)
-
-
-def _larger(total: Any) -> Any:
-    return lambda self, theta, weigh: 3 * total(self, theta, weigh)
 
 
 def _raw_moments(self: Any, rows: Any) -> Any:

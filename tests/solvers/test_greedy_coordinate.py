@@ -124,10 +124,23 @@ def test_all_rules_agree_without_a_penalty(rule):
     np.testing.assert_allclose(found, [1.0, 3.0, 1.0])
 
 
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", ["none", "l1", "l2", "both"])
+def test_scores_of_zero_coefficients_are_those_of_the_definition(rule, name):
+    penalty = PENALTIES.get(name, Separable(l1=0.7, l2=1.3))
+    rng = np.random.default_rng(2)
+    g, smoothness = 2 * rng.normal(size=50), rng.uniform(0.2, 5.0, size=50)
+    at = rng.normal(size=50) * (rng.random(50) < 0.3)
+    scores = GreedyScores(rule, at, smoothness, penalty)
+    np.testing.assert_allclose(scores.apply(g), scores._scores(slice(None), g), atol=1e-12)
+    assert (g == 2 * np.random.default_rng(2).normal(size=50)).all()  # the sealed value is whole
+
+
 def test_the_decrease_itself_is_no_score():
     """Q_j = g_j^2 / (2 M_j) moves without bound: its root is what gs-q takes."""
     smooth = np.ones(1)
-    far = [GreedyScores("gs-q", np.zeros(1), smooth, Separable()).apply(g) for g in (1e3, 1e3 + 1)]
+    score = GreedyScores("gs-q", np.zeros(1), smooth, Separable())
+    far = [float(score.apply(np.array([g]))[0]) for g in (1e3, 1e3 + 1)]
     assert far[1] - far[0] == pytest.approx(1.0)
     assert far[1] ** 2 / 2 - far[0] ** 2 / 2 > 1000
 
@@ -317,16 +330,19 @@ def exact_greedy(X, y, steps, penalty, factor=1.0):
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize(("l1", "l2"), [(0.0, 0.0), (0.02, 0.1)])
-def test_without_noise_it_is_exact_greedy_descent(sparse, l1, l2):
+@pytest.mark.parametrize("domain", [WholeSpace(), Box(-0.2, 0.5)], ids=repr)
+def test_without_noise_it_is_exact_greedy_descent(sparse, l1, l2, domain):
     rng = np.random.default_rng(3)
     X = rng.uniform(-1, 1, size=(80, 6)) * (rng.random((80, 6)) < 0.6)
     y = np.where(rng.random(80) < 1 / (1 + np.exp(-4 * X[:, 0] + 2 * X[:, 3])), 1.0, -1.0)
-    problem = replace(PROBLEM, l2=l2)
+    problem = replace(PROBLEM, l2=l2, domain=domain)
     plan = make_plan(problem, 80, 6, n_iter=25, l1=l1, **PLAIN)
     found = silent_run(plan, sp.csr_array(X) if sparse else X, y)
-    np.testing.assert_allclose(found, exact_greedy(X, y, 25, Separable(l1, l2)), atol=1e-10)
+    expected = exact_greedy(X, y, 25, Separable.over(domain, l1, l2))
+    np.testing.assert_allclose(found, expected, atol=1e-10)
     if l1:
         assert 0 < np.count_nonzero(found) < 6
+    assert domain.contains(found)
 
 
 @pytest.mark.parametrize("name", ["greedy_coordinate", "coordinate_descent"])

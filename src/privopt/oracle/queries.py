@@ -12,7 +12,7 @@ from array_api_compat import array_namespace, is_numpy_array
 
 from privopt.losses import Loss
 from privopt.oracle.reach import ReachNorm
-from privopt.oracle.rows import RawRows, RowBounds, Rows
+from privopt.oracle.rows import RawRows, RowBounds, Rows, WalkableRows
 from privopt.privacy.budget import Refused
 
 
@@ -205,13 +205,15 @@ class SquaresAlong:
     def total(self, rows: Rows, at: np.ndarray) -> np.ndarray:
         if rows.bounds != self.bounds:
             raise Refused("the rows' bounds are not those of the question.")
+        if isinstance(rows, WalkableRows):
+            _, entries = rows.column(self.index)
+            return np.array([float(self._square(entries).sum())])
         direction = np.zeros(rows.dimension)
         direction[self.index] = 1.0
+        return np.array([rows.total(direction, lambda z, y, size: self._square(z))])
 
-        def square(z: Any, y: Any, size: Any) -> Any:
-            return (z * z).clip(max=self.radius())
-
-        return np.array([rows.total(direction, square)])
+    def _square(self, entries: Any) -> Any:
+        return (entries * entries).clip(max=self.radius())
 
 
 @dataclass(frozen=True, slots=True)
