@@ -69,6 +69,35 @@ def test_one_choice_reaches_its_declared_loss(relation):
     assert np.ptp(np.log(one / other)) == pytest.approx(eta, rel=1e-9)
 
 
+OTHERS = {
+    "simplex": (Simplex(2.0), 2),
+    "polytope away from the origin": (Polytope([[5.0, 5.0], [6.0, 4.0], [5.5, 7.0]]), 3),
+    "two vertices": (Polytope([[1.0, 0.0], [-1.0, 0.5]]), 2),
+}
+
+
+@pytest.mark.parametrize("relation", NEIGHBOURING)
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("delta", [0.0, 1e-3])
+def test_other_vertices_are_as_private_as_declared(relation, name, delta):
+    """All paths of three choices on the worst neighbours; one choice stays within its range, and
+    comes near it where the neighbours push the farthest two vertices apart."""
+    domain, count = OTHERS[name]
+    problem = replace(LASSO, domain=domain)
+    budget = Budget(1.0, delta, relation)
+    plan = make_plan(problem, n=4, p=2, budget=budget, n_iter=3)
+    one, other = (exact_law(plan, *data, 3, count) for data in neighbours(relation))
+    assert one.sum() == pytest.approx(1.0)
+    assert hockey_stick(one, other, budget.epsilon) <= budget.delta + 1e-12
+    single = make_plan(problem, n=4, p=2, budget=Budget(1.0, 1e-3, relation), n_iter=1)
+    one, other = (exact_law(single, *data, 1, count) for data in neighbours(relation))
+    eta = 1 / single.settings.noise_multiplier
+    spread = np.ptp(np.log(one / other))
+    assert spread <= eta * (1 + 1e-9)
+    if name == "simplex":
+        assert spread == pytest.approx(eta, rel=1e-9)
+
+
 def test_noise_for_the_mean_on_a_sum_is_found():
     """The printed scale of the mean loss, applied to the sum, is n times too quiet: the same
     enumeration shows that almost nothing is hidden."""
