@@ -5,6 +5,7 @@ from importlib.metadata import version
 
 from privopt import geometry, losses
 from privopt.estimators import (
+    ElasticNet,
     HuberRegressor,
     Lasso,
     LinearRegression,
@@ -23,6 +24,7 @@ __version__ = version("privopt")
 __all__ = [
     "Budget",
     "Certificate",
+    "ElasticNet",
     "HuberRegressor",
     "Lasso",
     "LinearRegression",

@@ -14,8 +14,8 @@ import numpy as np
 import privopt.oracle.objective as objective_module
 import privopt.oracle.oracle as oracle_module
 from privopt import Problem
-from privopt.geometry import L2Ball
-from privopt.losses import Huber
+from privopt.geometry import L2Ball, WholeSpace
+from privopt.losses import Huber, Logistic, Squared
 from privopt.mechanisms import additive, objective_perturbation, output_perturbation, selection
 from privopt.mechanisms import exponential_density as density_module
 from privopt.mechanisms.gate import Gate
@@ -32,7 +32,7 @@ from privopt.oracle.trail import Trail
 from privopt.oracle.vertex_draw import VertexDraw
 from privopt.privacy import accountant, certificate, kinds, profiles
 from privopt.privacy.events import Sampling
-from privopt.solvers import noisy_gd, noisy_sgd, standardized_objective
+from privopt.solvers import greedy_coordinate, noisy_gd, noisy_sgd, standardized_objective
 from privopt.solvers import objective_perturbation as objective_solver
 
 from .checks import (
@@ -402,10 +402,42 @@ def sensitivity() -> Iterator[Mutant]:
         replayed("greedy_coordinate", "replace_one"),
         "replay",
     )
+    yield Mutant(
+        "greedy_coordinate: squares of features not clipped",
+        ((queries.SquaresAlong, "_square", lambda self, entries: 3 * entries * entries),),
+        replayed("greedy_coordinate", "zero_out", DELTA, problem=COLUMNS),
+        "replay",
+    )
+    least_squares = {"problem": LEAST_SQUARES, "label_bound": 0.5}
+    yield Mutant(
+        "greedy_coordinate: labels behind a Gram matrix not clipped",
+        ((queries.GramGradient, "moments", _raw_moments),),
+        replayed("greedy_coordinate", "zero_out", DELTA, **least_squares),
+        "replay",
+    )
+    yield Mutant(
+        "greedy_coordinate: a Gram matrix asked where residuals pass the clip",
+        (
+            (queries.GramGradient, "check_point", lambda self, at: None),
+            (greedy_coordinate.Room, "cut", lambda self, theta, j, value: value),
+        ),
+        replayed("greedy_coordinate", "zero_out", 0.1, step_factor=60.0, **least_squares),
+        "replay",
+    )
     yield from _first_sums()
     yield from _functions()
     yield from _stable()
     yield from _rows()
+
+
+COLUMNS = Problem(Logistic(), WholeSpace(), column_bounds=1.0)
+LEAST_SQUARES = Problem(Squared(residual_clip=1.0), WholeSpace(), column_bounds=1.0)
+
+
+def _raw_moments(self: Any, rows: Any) -> Any:
+    origin = np.zeros(rows.dimension)
+    gram = rows.weighted_gram(origin, lambda z, y, size: z * 0.0 + 1.0)
+    return gram, rows.weighted_sum(origin, lambda z, y, size: y)
 
 
 def _first_sums() -> Iterator[Mutant]:

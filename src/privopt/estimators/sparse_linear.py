@@ -26,18 +26,16 @@ from privopt.solvers import execute, row_bounds
 _FLOATS = [np.float64, np.float32]
 
 
-class _SparseLinear(BaseEstimator):
-    """What both models share: entries clipped to public bounds, Frank-Wolfe over an l1 ball."""
+class SparseLinear(BaseEstimator):
+    """What the models share: entries clipped to public bounds, features chosen one by one."""
 
     # Subclasses write their own __init__, with these parameters.
     epsilon: float
     delta: float
     neighbouring: str
-    radius: float
     feature_bounds: Any
     fit_intercept: bool
     n_iter: int | None
-    mode: str | None
     n_public: int | None
     random_state: int | None
 
@@ -47,17 +45,12 @@ class _SparseLinear(BaseEstimator):
         source = source_for(self.random_state)
         n = public_count(X.shape[0], budget, self.n_public)
         bounds = self._bounds(X.shape[1])
-        problem = Problem(
-            loss,
-            L1Ball(self._radius()),
-            column_bounds=1.0,
-            intercept=1.0 if self.fit_intercept else 0.0,
-        )
+        problem, solver, choices = self._task(loss)
         p = problem.dimension(X.shape[1])
         facts = Facts(problem, n, p, budget.neighbouring, sparse=sp.issparse(X))
-        chosen = {"n_iter": self.n_iter, "mode": self.mode}
-        choices = {name: value for name, value in chosen.items() if value is not None}
-        plan = choose(facts, budget, "frank_wolfe", **choices)
+        if self.n_iter is not None:
+            choices["n_iter"] = self.n_iter
+        plan = choose(facts, budget, solver, **choices)
         oracle = Oracle.over(
             _scaled(X, bounds),
             y,
@@ -72,6 +65,10 @@ class _SparseLinear(BaseEstimator):
         self._offset = float(theta[features]) if self.fit_intercept else 0.0
         self.selected_features_ = np.flatnonzero(theta[:features])
         self.privacy_, self.plan_, self.n_features_in_ = certificate, plan, features
+
+    def _task(self, loss: Loss) -> tuple[Problem, str, dict[str, Any]]:
+        """The problem in units of the bounds, the name of its solver, and the solver's settings."""
+        raise NotImplementedError
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         if y is None:
@@ -115,18 +112,69 @@ class _SparseLinear(BaseEstimator):
             raise ValueError("feature_bounds must be positive and finite.")
         return np.broadcast_to(bounds, (features,))
 
-    def _radius(self) -> float:
-        if not 0 < self.radius < math.inf:
-            raise ValueError(f"radius must be positive and finite, got {self.radius!r}.")
-        return float(self.radius)
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
 
-class Lasso(RegressorMixin, _SparseLinear):
+class OverL1Ball(SparseLinear):
+    """Frank-Wolfe over an l1 ball."""
+
+    radius: float
+    mode: str | None
+
+    def _task(self, loss: Loss) -> tuple[Problem, str, dict[str, Any]]:
+        domain = L1Ball(self._radius())
+        constant = 1.0 if self.fit_intercept else 0.0
+        choices = {} if self.mode is None else {"mode": self.mode}
+        return Problem(loss, domain, column_bounds=1.0, intercept=constant), "frank_wolfe", choices
+
+    def _radius(self) -> float:
+        if not 0 < self.radius < math.inf:
+            raise ValueError(f"radius must be positive and finite, got {self.radius!r}.")
+        return float(self.radius)
+
+
+class SparseLeastSquares(RegressorMixin, SparseLinear):
+    """Least squares with labels and residuals clipped to public bounds."""
+
+    y_bound: float
+    residual_clip: float | None
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit the model; spends the whole budget."""
+        if not 0 < self.y_bound < math.inf:
+            raise ValueError(f"y_bound must be positive and finite, got {self.y_bound!r}.")
+        clip = self._largest_residual() if self.residual_clip is None else self.residual_clip
+        X, y = self._validated(X, y)
+        try:
+            y = y.astype(float)
+        except (TypeError, ValueError):
+            y = None
+        if y is None:  # raised here, so that no message holds on to a label
+            raise ValueError("y must hold numbers.")
+        assert_all_finite(y, input_name="y")
+        self._fit(X, np.clip(y, -self.y_bound, self.y_bound), Squared(residual_clip=clip), ())
+        self.coef_, self.intercept_ = self._coef, self._offset
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Predicted values."""
+        return self._margins(X)
+
+    def _largest_residual(self) -> float:
+        """The residual that is clipped at unless the caller says another."""
+        raise NotImplementedError
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        assert tags.regressor_tags is not None
+        tags.regressor_tags.poor_score = True  # on the few records of a check, noise prevails
+        return tags
+
+
+class Lasso(SparseLeastSquares, OverL1Ball):
     """Differentially private least squares over an l1 ball.
 
     Parameters
@@ -199,35 +247,11 @@ class Lasso(RegressorMixin, _SparseLinear):
         self.n_public = n_public
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit the model; spends the whole budget."""
-        if not 0 < self.y_bound < math.inf:
-            raise ValueError(f"y_bound must be positive and finite, got {self.y_bound!r}.")
-        clip = self.y_bound + self._radius() if self.residual_clip is None else self.residual_clip
-        X, y = self._validated(X, y)
-        try:
-            y = y.astype(float)
-        except (TypeError, ValueError):
-            y = None
-        if y is None:  # raised here, so that no message holds on to a label
-            raise ValueError("y must hold numbers.")
-        assert_all_finite(y, input_name="y")
-        self._fit(X, np.clip(y, -self.y_bound, self.y_bound), Squared(residual_clip=clip), ())
-        self.coef_, self.intercept_ = self._coef, self._offset
-        return self
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Predicted values."""
-        return self._margins(X)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        assert tags.regressor_tags is not None
-        tags.regressor_tags.poor_score = True  # on the few records of a check, noise prevails
-        return tags
+    def _largest_residual(self) -> float:
+        return self.y_bound + self._radius()
 
 
-class SparseLogisticRegression(ClassifierMixin, _SparseLinear):
+class SparseLogisticRegression(ClassifierMixin, OverL1Ball):
     """Differentially private logistic regression over an l1 ball, for two classes.
 
     Parameters

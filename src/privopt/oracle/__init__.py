@@ -8,10 +8,12 @@ from privopt.oracle.queries import (
     CoordinateClippedGradient,
     CountPositive,
     CountRecords,
+    GramGradient,
     LabelMoments,
     Moments,
     NormHistogram,
     Query,
+    SquaresAlong,
 )
 from privopt.oracle.reach import FunctionFacts, Reach
 from privopt.oracle.rows import RowBounds
@@ -19,6 +21,7 @@ from privopt.oracle.sampling import GeometricSkips, KeyedCoins, Sampler
 from privopt.oracle.sealed import Map, Sealed
 from privopt.oracle.trail import VertexPath
 from privopt.oracle.vertex_draw import VertexDraw
+from privopt.oracle.walk import Walk
 
 __all__ = [
     "ClippedGradient",
@@ -27,6 +30,7 @@ __all__ = [
     "CountRecords",
     "FunctionFacts",
     "GeometricSkips",
+    "GramGradient",
     "KeyedCoins",
     "LabelMoments",
     "Lane",
@@ -40,7 +44,9 @@ __all__ = [
     "RowMap",
     "Sampler",
     "Sealed",
+    "SquaresAlong",
     "VertexDraw",
     "VertexPath",
     "View",
+    "Walk",
 ]

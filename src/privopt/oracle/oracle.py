@@ -20,6 +20,7 @@ from privopt.oracle.rows import ColumnRows, EmptyRows, RawRows, RowBounds, Rows
 from privopt.oracle.sampling import COUPLING, GeometricSkips, Sampler
 from privopt.oracle.sealed import KEY, Sealed
 from privopt.oracle.trail import Trail, VertexPath
+from privopt.oracle.walk import Walk
 from privopt.privacy.budget import NEIGHBOURING, Neighbouring, Refused
 from privopt.privacy.events import FULL, ROOT, Cell, Sampling
 
@@ -52,19 +53,24 @@ class View:
             payload = None  # outside this block, so that no traceback holds on to the rows
         if payload is None:
             raise Refused(f"{type(query).__name__} could not be computed; details are withheld.")
-        return Sealed(KEY, payload, self._reach_of(query))
+        return self._seal(payload, query.norm, *self._movement(query))
+
+    def walk(self, query: Query, at: np.ndarray) -> Walk:
+        """The same question at a point that will move along one coordinate at a time."""
+        if np.shape(at) != (self._rows.dimension,):
+            raise ValueError(f"a question is asked at a vector of length {self._rows.dimension}.")
+        return Walk(self._rows, query, at, *self._movement(query), self._seal)
 
     def follow(
         self, query: CoordinateClippedGradient, start: np.ndarray, *, stale: bool = False
     ) -> VertexPath:
-        """The gradient of sparse records along a path that moves one coordinate at a time.
+        """The gradient of sparse records along a path from vertex to vertex.
 
         ``stale`` follows another sum over records in its place: see ``trail``.
         """
         if not hasattr(self._rows, "columns"):
             raise Refused("only a sparse matrix is read by columns: use SciPy's CSR format.")
-        if self._rows.bounds != query.bounds:
-            raise Refused("the rows' bounds are not those of the question.")
+        query.check(self._rows)
         trail = None
         try:
             columns = cast(ColumnRows, self._rows).columns()
@@ -73,7 +79,7 @@ class View:
             trail = None  # outside this block, so that no traceback holds on to the rows
         if trail is None:
             raise Refused("the columns could not be read; details are withheld.")
-        return VertexPath(trail, start, self._reach_of(query))
+        return VertexPath(trail, start, self._reach(query.norm, *self._movement(query), None))
 
     def function(self, loss: Loss) -> Sealed:
         """The total loss as a sealed function, for mechanisms that perturb the objective."""
@@ -84,9 +90,13 @@ class View:
         reach = self._reach("function", twice * facts.lipschitz, facts.lipschitz, facts)
         return Sealed(KEY, Objective(self._rows.precise(), loss), reach)
 
-    def _reach_of(self, query: Query) -> Reach:
-        movement = query.diameter() if self._neighbouring == "replace_one" else query.radius()
-        return self._reach(query.norm, movement, query.radius(), None)
+    def _movement(self, query: Query) -> tuple[Any, Any]:
+        """How far a neighbour moves the sum, and the size of one record's own part."""
+        radius = query.radius()
+        return (query.diameter() if self._neighbouring == "replace_one" else radius), radius
+
+    def _seal(self, payload: Any, norm: Any, movement: Any, single: Any) -> Sealed:
+        return Sealed(KEY, payload, self._reach(norm, movement, single, None))
 
     def _reach(self, norm: Any, radius: Any, single: Any, facts: FunctionFacts | None) -> Reach:
         return Reach(norm, radius, single, self._cells, self._number, self._sampling, None, facts)

@@ -17,12 +17,23 @@ from privopt.oracle.rows import RowBounds, Weigh
 class SparseRows:
     """Effective rows over a CSR matrix. See ``rows`` for what they mean."""
 
-    __slots__ = ("_X", "_active", "_scale", "_sizes", "_y", "bounds", "count", "dimension")
+    __slots__ = (
+        "_X",
+        "_active",
+        "_columns",
+        "_scale",
+        "_sizes",
+        "_y",
+        "bounds",
+        "count",
+        "dimension",
+    )
 
     def __init__(
         self, X: Any, y: np.ndarray, scale: Any, active: Any, sizes: np.ndarray, bounds: RowBounds
     ) -> None:
         self._X, self._y, self._scale, self._active, self._sizes = X, y, scale, active, sizes
+        self._columns: Any = None  # the same matrix by columns, once somebody walks along them
         self.bounds = bounds
         self.count = X.shape[0]
         self.dimension = X.shape[1] + (bounds.intercept != 0)
@@ -95,6 +106,38 @@ class SparseRows:
 
     def weighted_product(self, weights: np.ndarray, vector: np.ndarray) -> np.ndarray:
         return self._pull(weights * self._margins(vector))
+
+    # ------------------------------------------------------------ column by column
+    def margins(self, theta: np.ndarray) -> np.ndarray:
+        return np.array(self._margins(theta))
+
+    def weigh_margins(self, margins: Any, where: Any, weigh: Weigh) -> np.ndarray:
+        return weigh(margins, self._y[where], self._sizes[where])
+
+    def column(self, index: int) -> tuple[Any, np.ndarray]:
+        if index == self._X.shape[1]:
+            return slice(None), self.bounds.intercept * self.active()
+        if self._columns is None:
+            self._columns = self._X.tocsc()
+            self._columns.sum_duplicates()
+        place = slice(*self._columns.indptr[index : index + 2])
+        where, entries = self._columns.indices[place], self._columns.data[place]
+        return where, entries if self._scale is None else entries * self._scale[where]
+
+    def pull(self, weights: np.ndarray) -> np.ndarray:
+        return self._pull(weights)
+
+    def corrected(self, total: np.ndarray, where: Any, change: np.ndarray) -> np.ndarray | None:
+        """A sum after the weights of some records changed; None if a new sum is cheaper."""
+        if isinstance(where, slice) or 4 * len(where) > self.count:
+            return None
+        changed = self._select(where)
+        lengths = np.diff(changed._X.indptr)
+        entries = np.repeat(changed._scaled(change), lengths) * changed._X.data
+        np.add.at(total, changed._X.indices, entries)
+        if self.bounds.intercept:
+            total[-1] += np.sum(changed._alive(change)) * self.bounds.intercept
+        return total
 
     def precise(self) -> SparseRows:
         return self  # margins and sums of a sparse matrix are carried in double precision already
