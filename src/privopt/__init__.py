@@ -14,6 +14,7 @@ from privopt.estimators import (
     Ridge,
     SparseLogisticRegression,
 )
+from privopt.ledger import Ledger
 from privopt.planner import plan, quantile, solve
 from privopt.privacy import Budget, Certificate, PrivacyWarning, Refused
 from privopt.problem import Problem
@@ -25,6 +26,7 @@ __all__ = [
     "Certificate",
     "HuberRegressor",
     "Lasso",
+    "Ledger",
     "LinearRegression",
     "LinearSVC",
     "LogisticRegression",

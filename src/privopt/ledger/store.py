@@ -1,0 +1,281 @@
+"""The file: SQLite with a queue in front, a lock for every open reservation, and a head beside it.
+
+* Write-ahead log, ``synchronous=FULL``: a reservation is on the disk before it counts as made. A
+  commit changes no amount; it is written to the disk at once only if a key asks for a retry that
+  survives a power failure. Otherwise it goes there with the next reservation, and a power failure
+  in between turns it into a burned release: budget is lost, privacy is not.
+* One queue. SQLite lets waiting writers poll, and an unlucky one starves. So writers wait for byte
+  0 of the file ``<path>-lock``, which the system hands on in the order of arrival.
+* Who is alive. The owner of open reservation k holds a lock on byte k of the same file. The system
+  drops it when the process ends, however it ends; no clock and no process number is consulted. Such
+  locks belong to a process and are not inherited by a fork.
+* The head. After every reservation the number and the hash of the last entry are written to
+  ``<path>-head``. A database that ends before its head is a restored old copy, or lost committed
+  entries: it is refused.
+
+Only for local disks: locks and write-ahead logs do not work over network file systems.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from privopt.ledger.chain import START, Chain, Entry, damaged
+from privopt.privacy import Refused
+
+try:
+    import fcntl
+except ImportError:  # no such locks on Windows; see ``_lock``
+    fcntl = None
+
+TABLE = """
+CREATE TABLE entries (
+    number INTEGER PRIMARY KEY CHECK (number >= 1),
+    dataset TEXT NOT NULL,
+    release TEXT NOT NULL,
+    action TEXT NOT NULL
+        CHECK (action IN ('create', 'reserve', 'touch', 'commit', 'void', 'burn')),
+    body TEXT NOT NULL,
+    hash TEXT NOT NULL CHECK (length(hash) = 64)
+) STRICT;
+CREATE TRIGGER entries_stay BEFORE UPDATE ON entries
+    BEGIN SELECT RAISE(ABORT, 'entries are never changed'); END;
+CREATE TRIGGER entries_remain BEFORE DELETE ON entries
+    BEGIN SELECT RAISE(ABORT, 'entries are never deleted'); END;
+"""
+COLUMNS = "number, dataset, release, action, body, hash"
+PATIENCE = 60.0
+"""Seconds to wait for somebody who writes without queueing, such as a backup."""
+
+_STORES: dict[tuple[int, str], Store] = {}
+_GUARD = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    # A fork inside another thread's critical section would leave these locked in the child.
+    os.register_at_fork(after_in_child=lambda: globals().update(_GUARD=threading.Lock()))
+
+
+def store_at(path: Path, *, create: bool = False) -> Store:
+    """The store of a file: one for each process, which has checked the entries it has seen."""
+    name = os.path.realpath(path)
+    with _GUARD:
+        store = _STORES.get((os.getpid(), name))
+        if store is None or not store.current():
+            store = _STORES[os.getpid(), name] = Store(Path(name), create=create)
+        return store
+
+
+class Store:
+    """One process's access to a ledger's file. Never pickled, never used after a fork."""
+
+    def __init__(self, path: Path, *, create: bool = False) -> None:
+        if not create and not path.exists():
+            raise Refused(f"there is no ledger at {path}: make one with Ledger.create.")
+        self.path = path
+        self.chain = Chain()
+        self._thread = threading.RLock()
+        self._mine: set[int] = set()
+        self._stale = False
+        self._locks = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o666)
+        self._inode = os.fstat(self._locks).st_ino
+        with self._thread, self._queue(), _plain(path):
+            new = create and not path.exists()
+            self._connection = self._connect()
+            if new:
+                self._connection.execute("PRAGMA journal_mode=WAL")
+                self._connection.executescript(f"BEGIN IMMEDIATE; {TABLE} COMMIT;")
+                self._write_head()
+        self.refresh()
+
+    def current(self) -> bool:
+        """Whether the files are still those that were opened."""
+        try:
+            return self.path.exists() and os.stat(f"{self.path}-lock").st_ino == self._inode
+        except FileNotFoundError:
+            return False
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+        )
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA fullfsync=ON")  # macOS: flush the disk's own cache as well
+        connection.execute("PRAGMA trusted_schema=OFF")
+        return connection
+
+    # ------------------------------------------------------------ reading
+    def refresh(self) -> Chain:
+        """The chain with all entries up to now, each checked."""
+        with self._thread, _plain(self.path):
+            head = self._read_head()  # before the entries: the database can only be ahead of it
+            self._catch_up(head)
+            return self.chain
+
+    def entry(self, number: int) -> Entry:
+        with self._thread, _plain(self.path):
+            return Entry(*self._rows("number = ?", number)[0])
+
+    def entries(self) -> list[Entry]:
+        """All entries, read from the file and checked from the first."""
+        with self._thread, _plain(self.path):
+            self._stale = True
+            self._catch_up(self._read_head())
+            return [Entry(*row) for row in self._rows("number <= ?", self.chain.number)]
+
+    def accept_head(self) -> None:
+        """Declare the entries that are there to be all there were; for a person to decide."""
+        with self._thread, self._queue(), _plain(self.path):
+            self._stale = True
+            self._catch_up(None)
+            self._write_head()
+
+    def sound(self) -> None:
+        """Let SQLite check its own pages."""
+        with self._thread, _plain(self.path):
+            found = self._connection.execute("PRAGMA integrity_check").fetchall()
+        if found != [("ok",)]:
+            raise damaged("SQLite finds its pages damaged")
+
+    def _rows(self, where: str, *values: Any) -> list[tuple[Any, ...]]:
+        query = f"SELECT {COLUMNS} FROM entries WHERE {where} ORDER BY number"
+        return self._connection.execute(query, values).fetchall()
+
+    def _catch_up(self, head: tuple[int, str] | None) -> None:
+        if self._stale:
+            self.chain, self._stale = Chain(), False
+        chain = self.chain
+        try:
+            rows = self._rows("number >= ?", max(chain.number, 1))
+            if chain.number:
+                if not rows or Entry(*rows[0]).hash != chain.last:
+                    raise damaged("it is older than what this process has seen of it")
+                rows = rows[1:]
+            known = {chain.number: chain.last}
+            for row in rows:
+                chain.follow(Entry(*row))
+                known[chain.number] = chain.last
+        except BaseException:
+            self._stale = True
+            raise
+        if head is None:
+            return
+        number, hash_ = head
+        if number > chain.number:
+            raise damaged(f"it ends at entry {chain.number}, and its head says {number}")
+        found = known.get(number)
+        if found is None:
+            found = self._rows("number = ?", number)[0][-1] if number else START
+        if found != hash_:
+            raise damaged("its head names another entry")
+
+    # ------------------------------------------------------------ writing
+    @contextmanager
+    def writing(self, *, durable: bool = True) -> Iterator[Store]:
+        """One transaction, alone in the queue. Either all of it is on the disk, or nothing."""
+        with self._thread, self._queue(), _plain(self.path):
+            self._connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            self._connection.execute("BEGIN IMMEDIATE")
+            taken = set(self._mine)
+            try:
+                self._catch_up(self._read_head())
+                yield self
+                self._connection.execute("COMMIT")
+                if durable:
+                    self._write_head()
+            except BaseException:
+                self._stale = True
+                for number in self._mine - taken:
+                    self.disown(number)
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def append(self, dataset: str, release: str, action: str, body: dict[str, Any]) -> Entry:
+        """One more entry; only inside ``writing``."""
+        chain = self.chain
+        number = chain.number + 1
+        entry = Entry.after(chain.last, number, dataset, release, action, body)
+        if action == "reserve":
+            self._own(number)
+        chain.follow(entry)
+        self._connection.execute(
+            f"INSERT INTO entries ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",
+            (number, dataset, release, action, entry.body, entry.hash),
+        )
+        return entry
+
+    def _read_head(self) -> tuple[int, str]:
+        try:
+            number, hash_ = Path(f"{self.path}-head").read_text("ascii").split()
+            return int(number), hash_
+        except FileNotFoundError:
+            raise damaged(f"its head, {self.path.name}-head, is missing") from None
+        except ValueError:
+            raise damaged("its head cannot be read") from None
+
+    def _write_head(self) -> None:
+        # One short write in place: a process killed before it leaves the older head, which is true.
+        text = f"{self.chain.number:>20} {self.chain.last}\n".encode()
+        file = os.open(f"{self.path}-head", os.O_WRONLY | os.O_CREAT, 0o666)
+        try:
+            os.pwrite(file, text, 0)
+        finally:
+            os.close(file)
+
+    # ------------------------------------------------------------ locks
+    @contextmanager
+    def _queue(self) -> Iterator[None]:
+        if fcntl is None:
+            yield  # BEGIN IMMEDIATE alone keeps writers apart; they wait in no order
+            return
+        fcntl.lockf(self._locks, fcntl.LOCK_EX, 1, 0)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._locks, fcntl.LOCK_UN, 1, 0)
+
+    def _own(self, number: int) -> None:
+        if fcntl is not None:
+            fcntl.lockf(self._locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
+        self._mine.add(number)
+
+    def disown(self, number: int) -> None:
+        """Reservation k is settled, or its owner gives it up."""
+        self._mine.discard(number)
+        if fcntl is not None:
+            fcntl.lockf(self._locks, fcntl.LOCK_UN, 1, number)
+
+    def alive(self, number: int) -> bool:
+        """Whether a process holds reservation k; only inside ``writing``."""
+        if number in self._mine or fcntl is None:
+            return True
+        try:
+            fcntl.lockf(self._locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
+        except OSError:
+            return True
+        fcntl.lockf(self._locks, fcntl.LOCK_UN, 1, number)
+        return False
+
+
+@contextmanager
+def _plain(path: Path) -> Iterator[None]:
+    """SQLite's complaints in a sentence of ours."""
+    try:
+        yield
+    except sqlite3.OperationalError as problem:
+        raise Refused(
+            f"the ledger {path.name} could not be read or written ({problem}): nothing that was "
+            "not charged is released."
+        ) from None
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
+        raise damaged("SQLite finds its file damaged") from None
+    except OSError as problem:
+        raise Refused(
+            f"the ledger {path.name} could not be read or written ({problem.strerror}): nothing "
+            "that was not charged is released."
+        ) from None
