@@ -141,9 +141,15 @@ class Ledger:
                 )
         return len(entries)
 
-    def accept(self) -> None:
-        """Write the head anew after it was lost: what is there is declared to be all there was."""
-        self._store.accept_head()
+    @classmethod
+    def accept(cls, path: str | PathLike[str]) -> Ledger:
+        """Open a ledger whose head was lost, and write it anew.
+
+        A person's decision: what is there is declared to be all there was. Compare it with the
+        certificates of the last fits first (``verify``).
+        """
+        store_at(Path(path)).accept_head()
+        return cls(path)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Ledger) and self.path == other.path

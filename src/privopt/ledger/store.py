@@ -53,21 +53,53 @@ COLUMNS = "number, dataset, release, action, body, hash"
 PATIENCE = 60.0
 """Seconds to wait for somebody who writes without queueing, such as a backup."""
 
-_STORES: dict[tuple[int, str], Store] = {}
+_STORES: dict[str, Store] = {}
 _GUARD = threading.Lock()
-if hasattr(os, "register_at_fork"):
-    # A fork inside another thread's critical section would leave these locked in the child.
-    os.register_at_fork(after_in_child=lambda: globals().update(_GUARD=threading.Lock()))
 
 
 def store_at(path: Path, *, create: bool = False) -> Store:
-    """The store of a file: one for each process, which has checked the entries it has seen."""
+    """The store of a file: one in each process, which has checked the entries it has seen."""
     name = os.path.realpath(path)
     with _GUARD:
-        store = _STORES.get((os.getpid(), name))
+        store = _STORES.get(name)
         if store is None or not store.current():
-            store = _STORES[os.getpid(), name] = Store(Path(name), create=create)
+            store = _STORES[name] = Store(Path(name), create=create)
         return store
+
+
+def forget(path: Path) -> None:
+    """Close a ledger's files; its open reservations are given up."""
+    with _GUARD:
+        store = _STORES.pop(os.path.realpath(path), None)
+    if store is not None:
+        store.close()
+
+
+def _before_fork() -> None:
+    # SQLite forbids a connection to live on both sides of a fork: a child that inherits one
+    # believes in locks that only its parent holds. So it is closed, and opened again when needed.
+    _GUARD.acquire()
+    for store in _STORES.values():
+        store.pause()
+
+
+def _after_fork_in_parent() -> None:
+    for store in _STORES.values():
+        store.resume()
+    _GUARD.release()
+
+
+def _after_fork_in_child() -> None:
+    _STORES.clear()
+    _GUARD.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )
 
 
 class Store:
@@ -81,32 +113,75 @@ class Store:
         self._thread = threading.RLock()
         self._mine: set[int] = set()
         self._stale = False
+        self._open: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
         self._locks = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o666)
         self._inode = os.fstat(self._locks).st_ino
-        with self._thread, self._queue(), _plain(path):
-            new = create and not path.exists()
-            self._connection = self._connect()
-            if new:
-                self._connection.execute("PRAGMA journal_mode=WAL")
-                self._connection.executescript(f"BEGIN IMMEDIATE; {TABLE} COMMIT;")
-                self._write_head()
-        self.refresh()
+        if create:
+            with self._thread, self._queue(), _plain(path):
+                self._create()
+
+    def _create(self) -> None:
+        """Make the files; what a process that was killed here left behind is completed."""
+        path, head = self.path, Path(f"{self.path}-head")
+        if not path.exists() and head.exists() and self._read_head()[0] > 0:
+            raise damaged(f"its file is gone, and its head, {head.name}, is still there")
+        if not path.exists():
+            self._write_head()
+            path.touch()
+        if self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
+            self._connection.execute("PRAGMA journal_mode=WAL")
+            self._connection.executescript(f"BEGIN IMMEDIATE; {TABLE} COMMIT;")
 
     def current(self) -> bool:
-        """Whether the files are still those that were opened."""
+        """Whether the lock file is still the one that was opened."""
         try:
-            return self.path.exists() and os.stat(f"{self.path}-lock").st_ino == self._inode
+            return os.stat(f"{self.path}-lock").st_ino == self._inode
         except FileNotFoundError:
             return False
 
-    def _connect(self) -> sqlite3.Connection:
+    def pause(self) -> None:
+        """Close the connection and keep every thread out; reservations stay owned."""
+        self._thread.acquire()
+        self._disconnect()
+
+    def resume(self) -> None:
+        self._thread.release()
+
+    def close(self) -> None:
+        """Close everything."""
+        with self._thread:
+            self._disconnect()
+            os.close(self._locks)
+
+    def _disconnect(self) -> None:
+        if self._open is not None:
+            with suppress(sqlite3.Error):
+                self._open.close()
+            self._open = None
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        if self._open is not None and not self._open.in_transaction and self._replaced():
+            self._disconnect()
+        if self._open is not None:
+            return self._open
         connection = sqlite3.connect(
-            self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+            f"{self.path.as_uri()}?mode=rw",  # never makes a new file where one was deleted
+            uri=True,
+            timeout=PATIENCE,
+            isolation_level=None,
+            check_same_thread=False,
         )
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA fullfsync=ON")  # macOS: flush the disk's own cache as well
         connection.execute("PRAGMA trusted_schema=OFF")
+        self._open, self._file = connection, _identity(self.path)
         return connection
+
+    def _replaced(self) -> bool:
+        """Whether another file lies where the open one did: a restored copy, or none."""
+        return _identity(self.path) != self._file
 
     # ------------------------------------------------------------ reading
     def refresh(self) -> Chain:
@@ -260,6 +335,14 @@ class Store:
             return True
         fcntl.lockf(self._locks, fcntl.LOCK_UN, 1, number)
         return False
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 @contextmanager

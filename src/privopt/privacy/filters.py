@@ -75,9 +75,10 @@ class Cost:
     def of(cls, planned: Spend, budget: Budget) -> Cost:
         """The cost of a declared spend that keeps its own budget."""
         accountant = Accountant(budget.neighbouring)
-        epsilon, delta = accountant.epsilon(planned, budget.delta), budget.delta
-        if accountant.epsilon(planned, 0.0) <= epsilon:
-            delta = 0.0  # a pure fit takes no delta, whatever its budget allowed
+        # A fit that keeps its epsilon without any delta takes none, whatever its budget allowed.
+        epsilon, delta = accountant.epsilon(planned, 0.0), 0.0
+        if epsilon > budget.epsilon * (1 + ROUNDING):
+            epsilon, delta = accountant.epsilon(planned, budget.delta), budget.delta
         bills = [charge for _, charge in planned.frontier()]
         squares = [gaussian_square(bill, budget.neighbouring) for bill in bills]
         known = [square for square in squares if square is not None]
