@@ -22,6 +22,7 @@ from privopt.privacy.filters import (
     Remaining,
     gaussian_bound,
     gaussian_square,
+    rest,
     spent,
 )
 from privopt.privacy.kinds import BoundedRange, Concentrated, Gaussian, ObjectiveGaussian, Pure
@@ -46,8 +47,7 @@ def test_a_pure_release_is_dominated_tightly(epsilon):
     mu = gaussian_bound(Pure(epsilon))
     p = float(expit(epsilon))
     gaps = [
-        gaussian_delta(t, mu) - two_point_delta(p, 1 - p, t)
-        for t in np.linspace(0, epsilon, 4001)
+        gaussian_delta(t, mu) - two_point_delta(p, 1 - p, t) for t in np.linspace(0, epsilon, 4001)
     ]
     assert -1e-12 < min(gaps) < 1e-6
     less = 0.999 * mu
@@ -162,7 +162,9 @@ def test_one_fit_may_take_everything():
         for composition in ("auto", "basic"):
             left = Remaining.whole(BUDGET, composition)
             assert left.after(cost(kind)) is not None, (kind, composition)
-            more = replace(kind, **{("mu" if "mu" in kind.to_dict() else "epsilon"): 1.001 * mu + 3})
+            more = replace(
+                kind, **{("mu" if "mu" in kind.to_dict() else "epsilon"): 1.001 * mu + 3}
+            )
             assert left.after(cost(more)) is None
 
 
@@ -184,10 +186,10 @@ def test_auto_turns_gaussian_once_and_only_for_gaussian_noise():
     assert not left.gaussian
     left = left.after(cost(ObjectiveGaussian(0.05, 0.1, True), budget=Budget(0.6, 1e-7)))
     assert not left.gaussian
-    rest = left.readable()
+    room = rest(BUDGET, left)
     left = left.after(cost(Gaussian(0.01, 0.01)))
     assert left.gaussian
-    assert left.square <= SQUARE_UNITS * gaussian_mu(*rest) ** 2
+    assert left.square < SQUARE_UNITS * gaussian_mu(*room) ** 2
     assert left.after(cost(ObjectiveGaussian(0.05, 0.1, True))) is None
     assert left.after(cost(Pure(0.1))) is not None
 
@@ -197,7 +199,7 @@ def test_the_passage_leaves_what_the_rest_allows():
     left = Remaining.whole(BUDGET, "auto").after(cost(Pure(2.0)))
     mu = gaussian_mu(1.0, BUDGET.delta)
     assert left.after(cost(Gaussian(1.0001 * mu, mu))) is None
-    assert left.after(cost(Gaussian(0.9999 * mu, mu))).readable()[0] < 0.02
+    assert rest(BUDGET, left.after(cost(Gaussian(0.9999 * mu, mu))))[0] < 0.02
 
 
 def test_refunds():

@@ -11,7 +11,7 @@ from privopt.ledger.store import Store, store_at
 from privopt.noise import fresh_name
 from privopt.privacy import Budget, Certificate, Refused, Spend
 from privopt.privacy.certificate import charges_to_list, round_down, round_up
-from privopt.privacy.filters import DELTA_UNITS, EPSILON_UNITS, SQUARE_UNITS, Cost, spent
+from privopt.privacy.filters import DELTA_UNITS, EPSILON_UNITS, SQUARE_UNITS, Cost, rest, spent
 from privopt.privacy.profiles import gaussian_epsilon
 
 
@@ -38,7 +38,8 @@ class Dataset:
     @property
     def left(self) -> tuple[float, float]:
         """(epsilon, delta) of the largest fit that would still be paid."""
-        return _within(self._account)
+        account = self._account
+        return rest(account.budget, account.left)
 
     @property
     def spent(self) -> tuple[float, float]:
@@ -155,24 +156,18 @@ class Dataset:
 
     def __str__(self) -> str:
         budget, (epsilon, delta) = self.budget, self.spent
-        rest = self.left
+        room, at = self.left
         how = "squares of Gaussian losses add up" if self.gaussian else "epsilons and deltas add up"
         return (
             f"{self.name}: epsilon={round_up(epsilon)} at delta={delta:.4g} of "
             f"epsilon={budget.epsilon:g} at delta={budget.delta:g} is spent, {budget.neighbouring},"
-            f" per {budget.unit} ({how}); left for one fit: epsilon={round_down(rest[0])} at "
-            f"delta={rest[1]:.4g}"
+            f" per {budget.unit} ({how}); left for one fit: epsilon={round_down(room)} at "
+            f"delta={at:.4g}"
         )
 
 
-def _within(account: Account) -> tuple[float, float]:
-    """What is left, without the rounding by which a total may be exceeded."""
-    epsilon, delta = account.left.readable()
-    return min(epsilon, account.budget.epsilon), min(delta, account.budget.delta)
-
-
 def _short(account: Account, cost: Cost) -> str:
-    epsilon, delta = _within(account)
+    epsilon, delta = rest(account.budget, account.left)
     needed, at = cost.epsilon / EPSILON_UNITS, cost.delta / DELTA_UNITS
     if account.left.gaussian:
         if cost.square is None:

@@ -4,8 +4,8 @@
   commit changes no amount; it is written to the disk at once only if a key asks for a retry that
   survives a power failure. Otherwise it goes there with the next reservation, and a power failure
   in between turns it into a burned release: budget is lost, privacy is not.
-* One queue. SQLite lets waiting writers poll, and an unlucky one starves. So writers wait for byte
-  0 of the file ``<path>-lock``, which the system hands on in the order of arrival.
+* One queue. SQLite lets waiting writers poll, and an unlucky one starves. So writers draw a number
+  in the file ``<path>-lock`` and come in the order of their numbers.
 * Who is alive. The owner of open reservation k holds a lock on byte k of the same file. The system
   drops it when the process ends, however it ends; no clock and no process number is consulted. Such
   locks belong to a process and are not inherited by a fork.
@@ -52,6 +52,8 @@ CREATE TRIGGER entries_remain BEFORE DELETE ON entries
 COLUMNS = "number, dataset, release, action, body, hash"
 PATIENCE = 60.0
 """Seconds to wait for somebody who writes without queueing, such as a backup."""
+TICKETS = 2**40
+"""Where the bytes of the queue begin in the lock file; those of reservations lie below."""
 
 _STORES: dict[str, Store] = {}
 _GUARD = threading.Lock()
@@ -305,14 +307,29 @@ class Store:
     # ------------------------------------------------------------ locks
     @contextmanager
     def _queue(self) -> Iterator[None]:
+        """Draw a number and wait for the one before it.
+
+        Whoever holds number t holds byte TICKETS + t; the next one waits for that byte. If a
+        process dies in the queue, its successor comes forward too early and finds SQLite's own
+        lock taken: order is lost for a moment, exclusion is not.
+        """
         if fcntl is None:
             yield  # BEGIN IMMEDIATE alone keeps writers apart; they wait in no order
             return
         fcntl.lockf(self._locks, fcntl.LOCK_EX, 1, 0)
         try:
-            yield
+            number = int.from_bytes(os.pread(self._locks, 8, 0), "little") % TICKETS
+            os.pwrite(self._locks, (number + 1).to_bytes(8, "little"), 0)
+            fcntl.lockf(self._locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, TICKETS + number)
         finally:
             fcntl.lockf(self._locks, fcntl.LOCK_UN, 1, 0)
+        try:
+            if number > 0:
+                fcntl.lockf(self._locks, fcntl.LOCK_EX, 1, TICKETS + number - 1)
+                fcntl.lockf(self._locks, fcntl.LOCK_UN, 1, TICKETS + number - 1)
+            yield
+        finally:
+            fcntl.lockf(self._locks, fcntl.LOCK_UN, 1, TICKETS + number)
 
     def _own(self, number: int) -> None:
         if fcntl is not None:

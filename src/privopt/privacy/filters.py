@@ -161,19 +161,29 @@ class Remaining:
             return replace(self, square=self.square + (cost.square or 0))
         return replace(self, epsilon=self.epsilon + cost.epsilon, delta=self.delta + cost.delta)
 
-    def readable(self) -> tuple[float, float]:
-        """(epsilon, delta) of the largest single fit that would still be admitted."""
-        epsilon, delta = self.epsilon / EPSILON_UNITS, self.delta / DELTA_UNITS
-        if self.square is not None:
-            epsilon = gaussian_epsilon(math.sqrt(self.square / SQUARE_UNITS), delta)
-        return epsilon, delta
-
     def to_dict(self) -> dict[str, Any]:
         return {"epsilon": self.epsilon, "delta": self.delta, "square": self.square}
 
     def with_amounts(self, data: dict[str, Any]) -> Remaining:
         """The same rules with the amounts of ``to_dict``."""
         return replace(self, **{name: data[name] for name in ("epsilon", "delta", "square")})
+
+
+def rest(budget: Budget, left: Remaining) -> tuple[float, float]:
+    """(epsilon, delta) of the largest single fit that would still be admitted, without the part
+    in 1e9 by which a total may be exceeded."""
+    whole = Remaining.whole(budget, "basic")
+    bare = replace(
+        left,
+        epsilon=max(left.epsilon - whole.epsilon + _down(budget.epsilon, EPSILON_UNITS), 0),
+        delta=max(left.delta - whole.delta + _down(budget.delta, DELTA_UNITS), 0),
+    )
+    epsilon, delta = bare.epsilon / EPSILON_UNITS, bare.delta / DELTA_UNITS
+    if left.square is not None:
+        excess = (left.as_gaussian().square or 0) - (bare.as_gaussian().square or 0)
+        square = max(left.square - excess, 0) / SQUARE_UNITS
+        epsilon = min(gaussian_epsilon(math.sqrt(square), delta), epsilon)
+    return epsilon, delta
 
 
 def spent(budget: Budget, left: Remaining) -> tuple[float, float]:
