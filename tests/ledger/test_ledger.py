@@ -130,13 +130,14 @@ def test_gaussian_fits_are_composed_and_not_added(path):
     budget = Ledger.create(path, 3.0, 1e-6).dataset()
     mu, count = 0.1, 0
     spend = Spend({(): charge_of(Gaussian(mu, mu))})
+    each = Budget(gaussian_epsilon(mu, 1e-7) * 1.001, 1e-7)
+    while gaussian_epsilon(mu * (count + 1) ** 0.5, 1e-6) <= 3.0:
+        budget.reserve(spend, each, touched=True)
+        count += 1
+        assert budget.spent[0] == pytest.approx(gaussian_epsilon(mu * count**0.5, 1e-6))
+    assert count > 30, "adding epsilons would allow seven"
     with pytest.raises(Refused, match="is short"):
-        while True:
-            budget.reserve(spend, Budget(gaussian_epsilon(mu, 1e-7) * 1.001, 1e-7), touched=True)
-            count += 1
-            assert budget.spent[0] == pytest.approx(gaussian_epsilon(mu * count**0.5, 1e-6))
-    assert gaussian_epsilon(mu * count**0.5, 1e-6) <= 3.0
-    assert gaussian_epsilon(mu * (count + 1) ** 0.5, 1e-6) > 3.0
+        budget.reserve(spend, each)
     assert budget.gaussian
     objective = Spend({(): charge_of(ObjectiveGaussian(0.01, 0.01, True))})
     with pytest.raises(Refused, match='composition="basic"'):

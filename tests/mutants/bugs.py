@@ -46,6 +46,7 @@ from .checks import (
     sources,
     within_budget,
 )
+from .ledger_bugs import ledger
 from .mutant import Mutant
 
 # The packages export functions under the names of these modules.
@@ -920,6 +921,6 @@ def _twin(source: Any) -> np.random.Generator:
 
 ALL: list[Mutant] = [
     mutant
-    for family in (noise, declared, sensitivity, glue, log, accounting, sampling, bits)
+    for family in (noise, declared, sensitivity, glue, log, accounting, sampling, bits, ledger)
     for mutant in family()
 ]
