@@ -6,6 +6,9 @@ import pytest
 
 from .faults import Truth, flips, fresh, full_disk, kills, race
 
+# Newer Pythons warn when a process with threads forks; the test runner has threads.
+pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+
 
 def test_kills_never_overspend(tmp_path):
     outcome = kills(tmp_path, 120, seed=1)

@@ -21,6 +21,9 @@ from privopt.privacy import Spend, charge_of
 from privopt.privacy.kinds import Gaussian, ObjectiveGaussian, Pure
 from privopt.privacy.profiles import gaussian_epsilon
 
+# Newer Pythons warn when a process with threads forks; the test runner has threads.
+pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+
 
 def pure(epsilon):
     return Spend({(): charge_of(Pure(epsilon))}), Budget(epsilon)
