@@ -9,7 +9,7 @@ from unittest.mock import patch
 import jsonschema
 import numpy as np
 import pytest
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import FitFailedWarning
 from sklearn.model_selection import GridSearchCV
 
@@ -263,5 +263,10 @@ def test_estimators_travel_with_their_ledger(records, ledger):
     assert b"sqlite3" not in pickle.dumps(model)
 
 
-def test_the_ledger_is_public():
-    assert privopt.Ledger is Ledger
+def test_every_public_estimator_takes_a_ledger():
+    kinds = [getattr(privopt, name) for name in privopt.__all__]
+    found = [k for k in kinds if isinstance(k, type) and issubclass(k, BaseEstimator)]
+    assert {*CLASSIFIERS, *REGRESSORS} <= set(found)
+    for kind in found:
+        if not hasattr(kind, "partial_fit"):  # a stream is charged as a whole, by its owner
+            assert {"ledger", "dataset"} <= set(kind().get_params()), kind.__name__

@@ -31,8 +31,8 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         n_public: int | None,
         nan_policy: str,
         random_state: int | None,
-        ledger: Any,
-        dataset: str | None,
+        ledger: Any = None,
+        dataset: str | None = None,
     ) -> None:
         super().__init__(
             epsilon,

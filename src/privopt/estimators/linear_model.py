@@ -63,8 +63,8 @@ class LinearModel(BaseEstimator, ABC):
         n_public: int | None,
         nan_policy: str,
         random_state: int | None,
-        ledger: Any,
-        dataset: str | None,
+        ledger: Any = None,
+        dataset: str | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta

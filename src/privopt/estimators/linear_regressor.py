@@ -34,8 +34,8 @@ class LinearRegressor(RegressorMixin, LinearModel):
         n_public: int | None,
         nan_policy: str,
         random_state: int | None,
-        ledger: Any,
-        dataset: str | None,
+        ledger: Any = None,
+        dataset: str | None = None,
     ) -> None:
         super().__init__(
             epsilon,

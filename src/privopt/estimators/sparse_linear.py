@@ -40,8 +40,8 @@ class _SparseLinear(BaseEstimator):
     n_iter: int | None
     n_public: int | None
     random_state: int | None
-    ledger: Any
-    dataset: str | None
+    ledger: Any = None
+    dataset: str | None = None
 
     def _fit(self, X: Any, y: np.ndarray, loss: Loss, assumptions: tuple[str, ...]) -> None:
         """Everything from a plan to coefficients; ``X`` is validated, ``y`` ready for the loss."""
