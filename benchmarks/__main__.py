@@ -18,6 +18,7 @@ NAMES = (
     "fit_speed",
     "adult_accuracy",
     "classifier",
+    "regression",
     "excess_risk",
     "rates",
     "high_dimensional",
