@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
-from .faults import Truth, flips, fresh, full_disk, kills, race
+from privopt import Ledger, Refused
+
+from .faults import (
+    BUDGET,
+    SPEND,
+    flips,
+    fresh,
+    full_disk,
+    heard,
+    in_a_process,
+    killed_at,
+    kills,
+    race,
+)
 
 # Newer Pythons warn when a process with threads forks; the test runner has threads.
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
@@ -33,17 +48,35 @@ def test_flipped_bits_are_refused_or_harmless(tmp_path):
     assert outcome.counts["refused"] > 0
 
 
+def test_a_creation_that_was_killed_can_be_completed(tmp_path):
+    """At every third line; afterwards the ledger is there with its budget, or can be made."""
+    trial, finished = 0, False
+    while not finished:
+        path = tmp_path / f"new-{trial}.db"
+
+        def work(tell, path=path, line=3 * trial + 1):
+            killed_at(line)
+            Ledger.create(path, 1.0)
+
+        status, _ = heard(*in_a_process(work))
+        finished, trial = status == 0, trial + 1
+        begun = False
+        with suppress(Refused):
+            begun = bool(Ledger(path).datasets)
+        if not begun:
+            Ledger.create(path, 1.0)
+        assert Ledger(path).verify() == 1
+        assert Ledger(path).dataset().left == (1.0, 0.0)
+    assert trial > 20
+
+
 @pytest.mark.parametrize(
     ("told", "words"),
     [((b"d", 2), "not charged"), ((b"h", 2), "not committed"), ((b"d", 99), "not charged")],
 )
 def test_the_trials_would_notice(tmp_path, told, words):
     """A random bit without a charge, an answer without a commit."""
-    truth: Truth = fresh(tmp_path, "truth", 10)
-    from privopt import Ledger
-
-    from .faults import BUDGET, SPEND
-
+    truth = fresh(tmp_path, "truth", 10)
     Ledger(truth.path).dataset().reserve(SPEND, BUDGET).void()
     truth.told.append(told)
     assert any(words in found for found in truth.violations())

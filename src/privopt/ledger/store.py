@@ -65,8 +65,12 @@ def store_at(path: Path, *, create: bool = False) -> Store:
     with _GUARD:
         store = _STORES.get(name)
         if store is None or not store.current():
-            store = _STORES[name] = Store(Path(name), create=create)
-        return store
+            if not create and not os.path.exists(name):
+                raise Refused(f"there is no ledger at {name}: make one with Ledger.create.")
+            store = _STORES[name] = Store(Path(name))
+    if create:
+        store.create()
+    return store
 
 
 def forget(path: Path) -> None:
@@ -107,9 +111,7 @@ if hasattr(os, "register_at_fork"):
 class Store:
     """One process's access to a ledger's file. Never pickled, never used after a fork."""
 
-    def __init__(self, path: Path, *, create: bool = False) -> None:
-        if not create and not path.exists():
-            raise Refused(f"there is no ledger at {path}: make one with Ledger.create.")
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.chain = Chain()
         self._thread = threading.RLock()
@@ -119,21 +121,24 @@ class Store:
         self._file: tuple[int, int] | None = None
         self._locks = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o666)
         self._inode = os.fstat(self._locks).st_ino
-        if create:
-            with self._thread, self._queue(), _plain(path):
-                self._create()
+
+    def create(self) -> None:
+        """Make the files; what a process that was killed here left behind is completed."""
+        with self._thread, self._queue(), _plain(self.path):
+            self._create()
 
     def _create(self) -> None:
-        """Make the files; what a process that was killed here left behind is completed."""
         path, head = self.path, Path(f"{self.path}-head")
-        if not path.exists() and head.exists() and self._read_head()[0] > 0:
-            raise damaged(f"its file is gone, and its head, {head.name}, is still there")
         if not path.exists():
+            if head.exists() and head.stat().st_size and self._read_head()[0] > 0:
+                raise damaged(f"its file is gone, and its head, {head.name}, is still there")
             self._write_head()
             path.touch()
         if self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
             self._connection.execute("PRAGMA journal_mode=WAL")
             self._connection.executescript(f"BEGIN IMMEDIATE; {TABLE} COMMIT;")
+            for place in (head, path.parent):  # a power failure must not take the names away
+                _flush(place)
 
     def current(self) -> bool:
         """Whether the lock file is still the one that was opened."""
@@ -352,6 +357,15 @@ class Store:
             return True
         fcntl.lockf(self._locks, fcntl.LOCK_UN, 1, number)
         return False
+
+
+def _flush(path: Path) -> None:
+    with suppress(PermissionError):  # Windows does not open folders
+        file = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
