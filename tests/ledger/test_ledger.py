@@ -315,6 +315,33 @@ def test_an_entry_that_gives_back_what_was_touched_is_refused(path, budget):
     assert budget.left == (0.75, 0.0)
 
 
+def test_verify_computes_every_cost_again(path, budget):
+    """An entry that follows the rules of the chain, at a price its mechanism does not have."""
+    take(budget, touched=True)
+    store = store_at(path)
+    body = json.loads(store.entry(2).body)
+    body["cost"]["epsilon"] -= 10**11
+    body["left"]["epsilon"] -= body["cost"]["epsilon"]
+    with store.writing():
+        store.append("survey", "f" * 32, "reserve", body)
+    with pytest.raises(Refused, match="entry 3 costs less than its mechanisms do"):
+        Ledger(path).verify()
+
+
+def test_what_a_process_has_seen_is_not_forgotten_by_verifying(path, budget):
+    forget(path)
+    content = {file: file.read_bytes() for file in files(path)}
+    release(budget)
+    assert Ledger(path).verify() == 3
+    store_at(path)._disconnect()
+    for file, text in content.items():
+        if not file.name.endswith("-lock"):
+            file.unlink()
+            file.write_bytes(text)
+    with pytest.raises(Refused, match="older than what this process has seen"):
+        Ledger(path).verify()
+
+
 def files(path):
     return [file for file in path.parent.iterdir() if file.is_file()]
 

@@ -12,11 +12,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
+from privopt.ledger.chain import Entry, damaged
 from privopt.ledger.dataset import Dataset
 from privopt.ledger.store import Store, store_at
 from privopt.noise import fresh_name
 from privopt.privacy import Budget, Certificate, Neighbouring, Refused
-from privopt.privacy.filters import Composition, Remaining
+from privopt.privacy.certificate import charges_from_list
+from privopt.privacy.filters import Composition, Cost, Remaining
 
 
 class Ledger:
@@ -123,12 +125,16 @@ class Ledger:
     def verify(self, certificate: Certificate | None = None) -> int:
         """Check every entry from the first, and SQLite's pages; returns the number of entries.
 
-        With a certificate: also that the entry it names is there, which an old copy of the whole
-        folder would not have.
+        The cost of each fit is computed again from the mechanisms that were stored with it. With a
+        certificate: also that the entry it names is there, which an old copy of the whole folder
+        would not have.
         """
         store = self._store
         entries = store.entries()
         store.sound()
+        for entry in entries:
+            if entry.action == "reserve":
+                self._check_cost(entry, store.chain.accounts[entry.dataset].budget.neighbouring)
         if certificate is not None:
             named = certificate.ledger
             if named is None:
@@ -140,6 +146,13 @@ class Ledger:
                     "ledger, or an older copy."
                 )
         return len(entries)
+
+    @staticmethod
+    def _check_cost(entry: Entry, neighbouring: Neighbouring) -> None:
+        body = entry.content
+        cost = Cost.from_dict(body["cost"])
+        if not all(cost.covers(c, neighbouring) for _, c in charges_from_list(body["charges"])):
+            raise damaged(f"entry {entry.number} costs less than its mechanisms do")
 
     @classmethod
     def accept(cls, path: str | PathLike[str]) -> Ledger:

@@ -31,7 +31,7 @@ from privopt.privacy import Refused
 
 try:
     import fcntl
-except ImportError:  # no such locks on Windows; see ``_lock``
+except ImportError:  # Windows has no such locks; see ``_queue`` and ``alive``
     fcntl = None
 
 TABLE = """
@@ -116,6 +116,7 @@ class Store:
         self.chain = Chain()
         self._thread = threading.RLock()
         self._mine: set[int] = set()
+        self._seen = self.chain.number, self.chain.last
         self._stale = False
         self._open: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
@@ -124,7 +125,7 @@ class Store:
 
     def create(self) -> None:
         """Make the files; what a process that was killed here left behind is completed."""
-        with self._thread, self._queue(), _plain(self.path):
+        with self._thread, _plain(self.path), self._queue():
             self._create()
 
     def _create(self) -> None:
@@ -200,7 +201,10 @@ class Store:
 
     def entry(self, number: int) -> Entry:
         with self._thread, _plain(self.path):
-            return Entry(*self._rows("number = ?", number)[0])
+            found = self._rows("number = ?", number)
+            if not found:
+                raise damaged(f"entry {number} is missing")
+            return Entry(*found[0])
 
     def entries(self) -> list[Entry]:
         """All entries, read from the file and checked from the first."""
@@ -211,8 +215,8 @@ class Store:
 
     def accept_head(self) -> None:
         """Declare the entries that are there to be all there were; for a person to decide."""
-        with self._thread, self._queue(), _plain(self.path):
-            self._stale = True
+        with self._thread, _plain(self.path), self._queue():
+            self._stale, self._seen = True, (0, START)
             self._catch_up(None)
             self._write_head()
 
@@ -228,38 +232,42 @@ class Store:
         return self._connection.execute(query, values).fetchall()
 
     def _catch_up(self, head: tuple[int, str] | None) -> None:
+        """Check the entries that are new, and that none is missing that was there before."""
         if self._stale:
             self.chain, self._stale = Chain(), False
         chain = self.chain
+        older = "it is older than what this process has seen of it"
+        known = {}
         try:
-            rows = self._rows("number >= ?", max(chain.number, 1))
-            if chain.number:
-                if not rows or Entry(*rows[0]).hash != chain.last:
-                    raise damaged("it is older than what this process has seen of it")
-                rows = rows[1:]
-            known = {chain.number: chain.last}
-            for row in rows:
-                chain.follow(Entry(*row))
-                known[chain.number] = chain.last
+            for entry in (Entry(*row) for row in self._rows("number >= ?", chain.number)):
+                if entry.number > chain.number:
+                    chain.follow(entry)
+                known[entry.number] = entry.hash
+            if chain.number not in known and chain.number > 0:
+                raise damaged(older)
+            self._holds(self._seen, known, older)
+            if head is not None:
+                ends = f"it ends at entry {chain.number}, and its head says {head[0]}"
+                self._holds(head, known, ends)
         except BaseException:
             self._stale = True
             raise
-        if head is None:
-            return
-        number, hash_ = head
-        if number > chain.number:
-            raise damaged(f"it ends at entry {chain.number}, and its head says {number}")
-        found = known.get(number)
-        if found is None:
-            found = self._rows("number = ?", number)[0][-1] if number else START
+        self._seen = chain.number, chain.last
+
+    def _holds(self, mark: tuple[int, str], known: dict[int, str], otherwise: str) -> None:
+        """Refuse if the entry with a number and hash seen before is not there."""
+        number, hash_ = mark
+        if number > self.chain.number:
+            raise damaged(otherwise)
+        found = known.get(number) or (START if number == 0 else self.entry(number).hash)
         if found != hash_:
-            raise damaged("its head names another entry")
+            raise damaged(f"entry {number} is not the one it was")
 
     # ------------------------------------------------------------ writing
     @contextmanager
     def writing(self, *, durable: bool = True) -> Iterator[Store]:
         """One transaction, alone in the queue. Either all of it is on the disk, or nothing."""
-        with self._thread, self._queue(), _plain(self.path):
+        with self._thread, _plain(self.path), self._queue():
             self._connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             self._connection.execute("BEGIN IMMEDIATE")
             taken = set(self._mine)
@@ -267,6 +275,7 @@ class Store:
                 self._catch_up(self._read_head())
                 yield self
                 self._connection.execute("COMMIT")
+                self._seen = self.chain.number, self.chain.last
                 if durable:
                     self._write_head()
             except BaseException:

@@ -132,12 +132,6 @@ class Certificate:
         data = json.loads(text)
         if data.get("version") != VERSION:
             raise Refused(f"certificate version {data.get('version')!r} is not known here.")
-        charges: list[tuple[Cell, Charge]] = []
-        for entry in data["charges"]:
-            charge: Charge = Counter()
-            for step in entry["steps"]:
-                charge[Step.from_dict(step)] += int(step["count"])
-            charges.append((tuple(entry["cell"]), charge))
         guarantee = data["guarantee"]
         certificate = cls(
             epsilon=guarantee["epsilon"],
@@ -146,7 +140,7 @@ class Certificate:
             unit=guarantee["unit"],
             private=guarantee["private"],
             solver=data["solver"],
-            charges=tuple(charges),
+            charges=charges_from_list(data["charges"]),
             releases=data["releases"],
             cells=data["cells"],
             assumptions=tuple(data["assumptions"]),
@@ -188,6 +182,17 @@ def charges_to_list(charges: Iterable[tuple[Cell, Charge]]) -> list[dict[str, An
         }
         for cell, charge in charges
     ]
+
+
+def charges_from_list(entries: Iterable[dict[str, Any]]) -> tuple[tuple[Cell, Charge], ...]:
+    """Inverse of ``charges_to_list``."""
+    charges: list[tuple[Cell, Charge]] = []
+    for entry in entries:
+        charge: Charge = Counter()
+        for step in entry["steps"]:
+            charge[Step.from_dict(step)] += int(step["count"])
+        charges.append((tuple(entry["cell"]), charge))
+    return tuple(charges)
 
 
 def round_up(epsilon: float, digits: int = 4) -> str:

@@ -92,6 +92,16 @@ class Cost:
             exact=full and kinds == {Gaussian},
         )
 
+    def covers(self, charge: Charge, neighbouring: Neighbouring) -> bool:
+        """Whether the accountant agrees that a charge costs no more than this."""
+        epsilon = Accountant(neighbouring).epsilon(charge, self.delta / DELTA_UNITS)
+        if epsilon * EPSILON_UNITS > self.epsilon * (1 + ROUNDING):
+            return False
+        if self.square is None:
+            return True
+        square = gaussian_square(charge, neighbouring)
+        return square is not None and square * SQUARE_UNITS <= self.square * (1 + ROUNDING)
+
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Cost:
         return cls(data["epsilon"], data["delta"], data["square"], data["exact"])
