@@ -16,6 +16,7 @@ import pytest
 
 import privopt.ledger as room
 from privopt import Budget, Certificate, Ledger, Refused
+from privopt.ledger.chain import Chain, Entry
 from privopt.ledger.store import forget, store_at
 from privopt.privacy import Spend, charge_of
 from privopt.privacy.kinds import Gaussian, ObjectiveGaussian, Pure
@@ -278,6 +279,7 @@ def tamper(path, *statements):
         "UPDATE entries SET release = '' WHERE number = 3",
         "UPDATE entries SET hash = upper(hash) WHERE number = 2",
         "UPDATE entries SET number = 9 WHERE number = 5",
+        "UPDATE entries SET body = '[1]' WHERE number = 4",
         "DELETE FROM entries WHERE number = 3",
         "DELETE FROM entries WHERE number >= 4",
         "DELETE FROM entries WHERE number = 5",
@@ -300,6 +302,14 @@ def test_a_changed_entry_is_noticed(path, budget, statement):
         return
     with pytest.raises(Refused, match="cannot be trusted"):
         Ledger(path)
+
+
+def test_text_that_became_bytes_is_noticed():
+    """As a flipped bit in SQLite's own description of a row leaves it."""
+    chain = Chain()
+    for broken in (b"{}", None):
+        with pytest.raises(Refused, match="entry 1 is missing or was altered"):
+            chain.follow(Entry(1, "survey", "", "create", broken, "0" * 64))
 
 
 def test_an_entry_that_gives_back_what_was_touched_is_refused(path, budget):

@@ -90,7 +90,11 @@ class Chain:
 
     def follow(self, entry: Entry) -> None:
         """Check one more entry and apply it."""
-        if entry.number != self.number + 1 or entry.hash != entry.bound_to(self.last):
+        try:
+            fits = entry.number == self.number + 1 and entry.hash == entry.bound_to(self.last)
+        except TypeError:  # a flipped bit can turn text into bytes
+            fits = False
+        if not fits:
             raise damaged(f"entry {self.number + 1} is missing or was altered")
         try:
             self._apply(entry)
