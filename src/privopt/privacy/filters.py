@@ -11,7 +11,7 @@ fits 1..k, be admitted only together with an f_(k+1) that is fixed before its an
 which M (x) f_(k+1) is dominated by f_k, M being the fit's own trade-off function. Then all answers
 together are dominated by f_0. (Backward induction: given the first k answers, what follows is
 dominated by f_k, by the admission rule and the composition theorem for *two* mechanisms with fixed
-trade-off functions, the second adaptive; Dong, Roth and Su, 2022, Theorem 4.)
+trade-off functions, the second adaptive; Dong, Roth and Su, 2022.)
 
 Two families of remainders are used, and one passage between them.
 
