@@ -21,6 +21,7 @@ from privopt import Budget, Ledger, LogisticRegression, Problem, Refused, solve
 from privopt.geometry import L2Ball
 from privopt.ledger import Dataset, Reservation
 from privopt.ledger.chain import START, Chain, Entry
+from privopt.ledger.locks import Locks
 from privopt.ledger.store import Store, forget
 from privopt.losses import Logistic
 from privopt.noise import source as source_module
@@ -240,7 +241,7 @@ def ledger() -> Iterator[Mutant]:
         (Dataset, "reserve", lambda self, p, b, **o: reserve(self, p, b, **{**o, "key": None})),
     )
     yield mutant("relations are not compared", (Dataset, "_check", lambda self, budget: None))
-    yield mutant("the dead are taken to be alive", (Store, "alive", lambda self, number: True))
+    yield mutant("the dead are taken to be alive", (Locks, "alive", lambda self, number: True))
     yield mutant("a seeded source is called private", (source_module.SeededSource, "private", True))
     yield mutant("the head is not read", (Store, "_read_head", lambda self: (0, START)))
 

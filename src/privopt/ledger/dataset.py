@@ -133,7 +133,7 @@ class Dataset:
         """Settle what dead processes left open: untouched is given back, touched is burned."""
         for name, account in store.chain.accounts.items():
             for release in list(account.open.values()):
-                if not store.alive(release.number):
+                if not store.locks.alive(release.number):
                     action = "void" if release.state == "reserved" else "burn"
                     store.append(name, release.name, action, {"why": "its process is gone"})
 

@@ -69,13 +69,13 @@ class Reservation:
             release = store.chain.accounts[self.dataset].open.get(self.name)
             needed = {"touch": "reserved", "void": "reserved", "commit": "touched"}
             if release is None:
-                store.disown(self.number)
+                store.locks.disown(self.number)
                 raise Refused("this reservation is settled already.")
             if action in needed and release.state != needed[action]:
                 raise Refused(f"a reservation that is {release.state} cannot be {action}ed.")
             store.append(self.dataset, self.name, action, body)
         if settled:
-            store.disown(self.number)
+            store.locks.disown(self.number)
 
 
 def stored(answer: dict[str, Any]) -> tuple[Certificate, Any]:

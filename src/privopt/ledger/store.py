@@ -4,11 +4,7 @@
   commit changes no amount; it is written to the disk at once only if a key asks for a retry that
   survives a power failure. Otherwise it goes there with the next reservation, and a power failure
   in between turns it into a burned release: budget is lost, privacy is not.
-* One queue. SQLite lets waiting writers poll, and an unlucky one starves. So writers draw a number
-  in the file ``<path>-lock`` and come in the order of their numbers.
-* Who is alive. The owner of open reservation k holds a lock on byte k of the same file. The system
-  drops it when the process ends, however it ends; no clock and no process number is consulted. Such
-  locks belong to a process and are not inherited by a fork.
+* One queue for writers, and a lock for every open reservation: see ``locks``.
 * The head. After every reservation the number and the hash of the last entry are written to
   ``<path>-head``. A database that ends before its head is a restored old copy, or lost committed
   entries: it is refused.
@@ -27,12 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from privopt.ledger.chain import START, Chain, Entry, damaged
+from privopt.ledger.locks import Locks
 from privopt.privacy import Refused
-
-try:
-    import fcntl
-except ImportError:  # Windows has no such locks; see ``_queue`` and ``alive``
-    fcntl = None
 
 TABLE = """
 CREATE TABLE entries (
@@ -52,8 +44,6 @@ CREATE TRIGGER entries_remain BEFORE DELETE ON entries
 COLUMNS = "number, dataset, release, action, body, hash"
 PATIENCE = 60.0
 """Seconds to wait for somebody who writes without queueing, such as a backup."""
-TICKETS = 2**40
-"""Where the bytes of the queue begin in the lock file; those of reservations lie below."""
 
 _STORES: dict[str, Store] = {}
 _GUARD = threading.Lock()
@@ -64,7 +54,7 @@ def store_at(path: Path, *, create: bool = False) -> Store:
     name = os.path.realpath(path)
     with _GUARD:
         store = _STORES.get(name)
-        if store is None or not store.current():
+        if store is None or not store.locks.current():
             if not create and not os.path.exists(name):
                 raise Refused(f"there is no ledger at {name}: make one with Ledger.create.")
             store = _STORES[name] = Store(Path(name))
@@ -115,17 +105,15 @@ class Store:
         self.path = path
         self.chain = Chain()
         self._thread = threading.RLock()
-        self._mine: set[int] = set()
         self._seen = self.chain.number, self.chain.last
         self._stale = False
         self._open: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
-        self._locks = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o666)
-        self._inode = os.fstat(self._locks).st_ino
+        self.locks = Locks(Path(f"{path}-lock"))
 
     def create(self) -> None:
         """Make the files; what a process that was killed here left behind is completed."""
-        with self._thread, _plain(self.path), self._queue():
+        with self._thread, _plain(self.path), self.locks.queue():
             self._create()
 
     def _create(self) -> None:
@@ -141,13 +129,6 @@ class Store:
             for place in (head, path.parent):  # a power failure must not take the names away
                 _flush(place)
 
-    def current(self) -> bool:
-        """Whether the lock file is still the one that was opened."""
-        try:
-            return os.stat(f"{self.path}-lock").st_ino == self._inode
-        except FileNotFoundError:
-            return False
-
     def pause(self) -> None:
         """Close the connection and keep every thread out; reservations stay owned."""
         self._thread.acquire()
@@ -160,7 +141,7 @@ class Store:
         """Close everything."""
         with self._thread:
             self._disconnect()
-            os.close(self._locks)
+            self.locks.close()
 
     def _disconnect(self) -> None:
         if self._open is not None:
@@ -215,7 +196,7 @@ class Store:
 
     def accept_head(self) -> None:
         """Declare the entries that are there to be all there were; for a person to decide."""
-        with self._thread, _plain(self.path), self._queue():
+        with self._thread, _plain(self.path), self.locks.queue():
             self._stale, self._seen = True, (0, START)
             self._catch_up(None)
             self._write_head()
@@ -267,10 +248,10 @@ class Store:
     @contextmanager
     def writing(self, *, durable: bool = True) -> Iterator[Store]:
         """One transaction, alone in the queue. Either all of it is on the disk, or nothing."""
-        with self._thread, _plain(self.path), self._queue():
+        with self._thread, _plain(self.path), self.locks.queue():
             self._connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             self._connection.execute("BEGIN IMMEDIATE")
-            taken = set(self._mine)
+            taken = set(self.locks.mine)
             try:
                 self._catch_up(self._read_head())
                 yield self
@@ -280,8 +261,8 @@ class Store:
                     self._write_head()
             except BaseException:
                 self._stale = True
-                for number in self._mine - taken:
-                    self.disown(number)
+                for number in self.locks.mine - taken:
+                    self.locks.disown(number)
                 with suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
                 raise
@@ -292,7 +273,7 @@ class Store:
         number = chain.number + 1
         entry = Entry.after(chain.last, number, dataset, release, action, body)
         if action == "reserve":
-            self._own(number)
+            self.locks.own(number)
         chain.follow(entry)
         self._connection.execute(
             f"INSERT INTO entries ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",
@@ -317,55 +298,6 @@ class Store:
             os.pwrite(file, text, 0)
         finally:
             os.close(file)
-
-    # ------------------------------------------------------------ locks
-    @contextmanager
-    def _queue(self) -> Iterator[None]:
-        """Draw a number and wait for the one before it.
-
-        Whoever holds number t holds byte TICKETS + t; the next one waits for that byte. If a
-        process dies in the queue, its successor comes forward too early and finds SQLite's own
-        lock taken: order is lost for a moment, exclusion is not.
-        """
-        if fcntl is None:
-            yield  # BEGIN IMMEDIATE alone keeps writers apart; they wait in no order
-            return
-        fcntl.lockf(self._locks, fcntl.LOCK_EX, 1, 0)
-        try:
-            number = int.from_bytes(os.pread(self._locks, 8, 0), "little") % TICKETS
-            os.pwrite(self._locks, (number + 1).to_bytes(8, "little"), 0)
-            fcntl.lockf(self._locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, TICKETS + number)
-        finally:
-            fcntl.lockf(self._locks, fcntl.LOCK_UN, 1, 0)
-        try:
-            if number > 0:
-                fcntl.lockf(self._locks, fcntl.LOCK_EX, 1, TICKETS + number - 1)
-                fcntl.lockf(self._locks, fcntl.LOCK_UN, 1, TICKETS + number - 1)
-            yield
-        finally:
-            fcntl.lockf(self._locks, fcntl.LOCK_UN, 1, TICKETS + number)
-
-    def _own(self, number: int) -> None:
-        if fcntl is not None:
-            fcntl.lockf(self._locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
-        self._mine.add(number)
-
-    def disown(self, number: int) -> None:
-        """Reservation k is settled, or its owner gives it up."""
-        self._mine.discard(number)
-        if fcntl is not None:
-            fcntl.lockf(self._locks, fcntl.LOCK_UN, 1, number)
-
-    def alive(self, number: int) -> bool:
-        """Whether a process holds reservation k; only inside ``writing``."""
-        if number in self._mine or fcntl is None:
-            return True
-        try:
-            fcntl.lockf(self._locks, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
-        except OSError:
-            return True
-        fcntl.lockf(self._locks, fcntl.LOCK_UN, 1, number)
-        return False
 
 
 def _flush(path: Path) -> None:
