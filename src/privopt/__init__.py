@@ -15,6 +15,7 @@ from privopt.estimators import (
     Ridge,
     SparseLogisticRegression,
 )
+from privopt.ledger import Ledger
 from privopt.planner import plan, quantile, solve
 from privopt.privacy import Budget, Certificate, PrivacyWarning, Refused
 from privopt.problem import Problem
@@ -27,6 +28,7 @@ __all__ = [
     "ElasticNet",
     "HuberRegressor",
     "Lasso",
+    "Ledger",
     "LinearRegression",
     "LinearSVC",
     "LogisticRegression",

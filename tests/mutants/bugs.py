@@ -52,6 +52,7 @@ from .checks import (
     vertices_drawn,
     within_budget,
 )
+from .ledger_bugs import ledger
 from .mutant import Mutant
 
 # The packages export functions under the names of these modules.
@@ -1040,6 +1041,7 @@ ALL: list[Mutant] = [
         accounting,
         sampling,
         bits,
+        ledger,
     )
     for mutant in family()
 ]

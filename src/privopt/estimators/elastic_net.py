@@ -46,6 +46,10 @@ class ElasticNet(SparseLeastSquares):
         Public number of records; required under add_remove.
     random_state : int, optional
         Makes the noise reproducible; the certificate then says that the fit is not private.
+    ledger : Ledger or path, optional
+        Charges every fit to the budget of ``dataset``, or refuses it before the data is read.
+    dataset : str, optional
+        Name of the budget in the ledger; may be left out if there is only one.
 
     Attributes
     ----------
@@ -72,6 +76,8 @@ class ElasticNet(SparseLeastSquares):
         n_iter: int | None = None,
         n_public: int | None = None,
         random_state: int | None = None,
+        ledger: Any = None,
+        dataset: str | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -85,6 +91,8 @@ class ElasticNet(SparseLeastSquares):
         self.n_iter = n_iter
         self.n_public = n_public
         self.random_state = random_state
+        self.ledger = ledger
+        self.dataset = dataset
 
     def _task(self, loss: Loss) -> tuple[Problem, str, dict[str, Any]]:
         if not 0 <= self.alpha < math.inf:

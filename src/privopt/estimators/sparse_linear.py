@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from privopt.estimators.frames import concrete
 from privopt.facts import Facts
 from privopt.geometry import L1Ball
+from privopt.ledger import account_for
 from privopt.losses import Logistic, Loss, Squared
 from privopt.noise import source_for
 from privopt.oracle import Oracle
@@ -38,11 +39,14 @@ class SparseLinear(BaseEstimator):
     n_iter: int | None
     n_public: int | None
     random_state: int | None
+    ledger: Any = None
+    dataset: str | None = None
 
     def _fit(self, X: Any, y: np.ndarray, loss: Loss, assumptions: tuple[str, ...]) -> None:
         """Everything from a plan to coefficients; ``X`` is validated, ``y`` ready for the loss."""
         budget = Budget(self.epsilon, self.delta, cast(Neighbouring, self.neighbouring))
         source = source_for(self.random_state)
+        account = account_for(self.ledger, self.dataset)
         n = public_count(X.shape[0], budget, self.n_public)
         bounds = self._bounds(X.shape[1])
         problem, solver, choices = self._task(loss)
@@ -51,15 +55,22 @@ class SparseLinear(BaseEstimator):
         if self.n_iter is not None:
             choices["n_iter"] = self.n_iter
         plan = choose(facts, budget, solver, **choices)
-        oracle = Oracle.over(
-            _scaled(X, bounds),
-            y,
-            neighbouring=budget.neighbouring,
-            bounds=row_bounds(plan),
-            source=source,
-            classification=loss.classification,
+
+        def read() -> list[Oracle]:
+            return [
+                Oracle.over(
+                    _scaled(X, bounds),
+                    y,
+                    neighbouring=budget.neighbouring,
+                    bounds=row_bounds(plan),
+                    source=source,
+                    classification=loss.classification,
+                )
+            ]
+
+        (theta,), certificate = execute(
+            plan, read, source, assumptions=assumptions, account=account
         )
-        (theta,), certificate = execute(plan, [oracle], source, assumptions=assumptions)
         features = X.shape[1]
         self._coef = theta[:features] / bounds
         self._offset = float(theta[features]) if self.fit_intercept else 0.0
@@ -207,6 +218,10 @@ class Lasso(SparseLeastSquares, OverL1Ball):
         Public number of records; required under add_remove.
     random_state : int, optional
         Makes the noise reproducible; the certificate then says that the fit is not private.
+    ledger : Ledger or path, optional
+        Charges every fit to the budget of ``dataset``, or refuses it before the data is read.
+    dataset : str, optional
+        Name of the budget in the ledger; may be left out if there is only one.
 
     Attributes
     ----------
@@ -233,6 +248,8 @@ class Lasso(SparseLeastSquares, OverL1Ball):
         mode: str | None = None,
         n_public: int | None = None,
         random_state: int | None = None,
+        ledger: Any = None,
+        dataset: str | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -246,6 +263,8 @@ class Lasso(SparseLeastSquares, OverL1Ball):
         self.mode = mode
         self.n_public = n_public
         self.random_state = random_state
+        self.ledger = ledger
+        self.dataset = dataset
 
     def _largest_residual(self) -> float:
         return self.y_bound + self._radius()
@@ -282,6 +301,10 @@ class SparseLogisticRegression(ClassifierMixin, OverL1Ball):
         Public number of records; required under add_remove.
     random_state : int, optional
         Makes the noise reproducible; the certificate then says that the fit is not private.
+    ledger : Ledger or path, optional
+        Charges every fit to the budget of ``dataset``, or refuses it before the data is read.
+    dataset : str, optional
+        Name of the budget in the ledger; may be left out if there is only one.
 
     Attributes
     ----------
@@ -308,6 +331,8 @@ class SparseLogisticRegression(ClassifierMixin, OverL1Ball):
         mode: str | None = None,
         n_public: int | None = None,
         random_state: int | None = None,
+        ledger: Any = None,
+        dataset: str | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -320,6 +345,8 @@ class SparseLogisticRegression(ClassifierMixin, OverL1Ball):
         self.mode = mode
         self.n_public = n_public
         self.random_state = random_state
+        self.ledger = ledger
+        self.dataset = dataset
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit the model; spends the whole budget."""

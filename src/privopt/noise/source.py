@@ -129,6 +129,11 @@ def source_for(random_state: object) -> Source:
     )
 
 
+def fresh_name() -> str:
+    """A random name that nobody had before: 128 bits from the operating system."""
+    return os.urandom(16).hex()
+
+
 def volume(source: Source) -> float:
     """1 for every source that makes noise, 0 for the silent one."""
     return getattr(source, "volume", 1.0)
