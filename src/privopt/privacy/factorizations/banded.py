@@ -64,6 +64,9 @@ class Banded(Toeplitz):
     def bands(self) -> int:
         return len(self.coefficients)
 
+    def vectors_kept(self) -> int:
+        return len(self.coefficients) - 1
+
     def stream(self) -> NoiseStream:
         return Ring(np.array(self.coefficients))
 

@@ -64,6 +64,9 @@ class BLT(Toeplitz):
             column[1:] += weight * decay**powers
         return column
 
+    def vectors_kept(self) -> int:
+        return len(self.decays)
+
     def stream(self) -> NoiseStream:
         return _Buffers(np.array(self.decays), np.array(self.weights))
 

@@ -31,6 +31,9 @@ class SquareRoot(Toeplitz):
     def row_norms(self) -> np.ndarray:
         return np.sqrt(np.cumsum(self.column() ** 2))
 
+    def vectors_kept(self) -> int:
+        return self.steps - 1
+
     def stream(self) -> NoiseStream:
         return Ring(self.column())
 
