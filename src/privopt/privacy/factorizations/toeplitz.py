@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.fft import next_fast_len
-from scipy.linalg.blas import daxpy
+from scipy.linalg import get_blas_funcs
 
 from privopt.privacy.factorizations.factorization import Draw, Factorization, NoiseStream
 from privopt.privacy.participation import Participation, Pattern
@@ -117,6 +117,10 @@ CHUNK = 1 << 15
 """Coordinates handled at a time: what is kept of them fits into a processor's cache."""
 
 
+(AXPY,) = get_blas_funcs(("axpy",), dtype=np.float64)
+"""y <- a x + y in place."""
+
+
 def chunks(flat: np.ndarray, kept: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Views of a vector and of the rows kept beside it, a few coordinates at a time."""
     for start in range(0, len(flat), CHUNK):
@@ -126,7 +130,7 @@ def chunks(flat: np.ndarray, kept: np.ndarray) -> Iterator[tuple[np.ndarray, np.
 def subtract_product(here: np.ndarray, weights: np.ndarray, kept: np.ndarray) -> None:
     """here -= weights @ kept, in place."""
     for weight, row in zip(weights, kept, strict=True):
-        daxpy(row, here, a=-weight)
+        AXPY(row, here, a=-weight)
 
 
 # ---------------------------------------------------------------- series
