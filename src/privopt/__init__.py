@@ -14,8 +14,8 @@ from privopt.estimators import (
     Ridge,
     SparseLogisticRegression,
 )
-from privopt.planner import plan, quantile, solve
-from privopt.privacy import Budget, Certificate, PrivacyWarning, Refused
+from privopt.planner import plan, prefix_sums, quantile, solve
+from privopt.privacy import Budget, Certificate, Participation, PrivacyWarning, Refused
 from privopt.problem import Problem
 
 __version__ = version("privopt")
@@ -28,6 +28,7 @@ __all__ = [
     "LinearRegression",
     "LinearSVC",
     "LogisticRegression",
+    "Participation",
     "PrivacyWarning",
     "Problem",
     "QuantileRegressor",
@@ -38,6 +39,7 @@ __all__ = [
     "geometry",
     "losses",
     "plan",
+    "prefix_sums",
     "quantile",
     "solve",
 ]

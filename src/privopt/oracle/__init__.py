@@ -12,6 +12,7 @@ from privopt.oracle.queries import (
     Moments,
     NormHistogram,
     Query,
+    RowSum,
 )
 from privopt.oracle.reach import FunctionFacts, Reach
 from privopt.oracle.rows import RowBounds
@@ -36,6 +37,7 @@ __all__ = [
     "Reach",
     "RowBounds",
     "RowMap",
+    "RowSum",
     "Sampler",
     "Sealed",
     "View",
