@@ -157,7 +157,7 @@ def _billed() -> str | None:
     mechanism, by_rule = CorrelatedGaussian(noise, 2.0), CorrelatedGaussian(noise, 2.0, rule)
     for step in range(STEPS):
         gate.release(mechanism, parts[step % 4].everything().ask(query))
-        ruled.release(by_rule, parts[0].everything().ask(query))
+        ruled.release(by_rule, oracle.everything().ask(query))
     bill = {
         cell: _mu_squared(charge) for cell, charge in spend_module.spend(gate.log).cells.items()
     }
