@@ -24,6 +24,7 @@ NAMES = (
     "high_dimensional",
     "sparse_speed",
     "passes",
+    "correlated",
 )
 
 

@@ -54,6 +54,7 @@ from .checks import (
 )
 from .ledger_bugs import ledger
 from .mutant import Mutant
+from .streams import streams
 
 # The packages export functions under the names of these modules.
 solve_module = import_module("privopt.planner.solve")
@@ -1042,6 +1043,7 @@ ALL: list[Mutant] = [
         sampling,
         bits,
         ledger,
+        streams,
     )
     for mutant in family()
 ]

@@ -13,6 +13,7 @@ from privopt.oracle.queries import (
     Moments,
     NormHistogram,
     Query,
+    RowSum,
     SquaresAlong,
 )
 from privopt.oracle.reach import FunctionFacts, Reach
@@ -42,6 +43,7 @@ __all__ = [
     "Reach",
     "RowBounds",
     "RowMap",
+    "RowSum",
     "Sampler",
     "Sealed",
     "SquaresAlong",
