@@ -114,22 +114,18 @@ class SparseRows:
     def weigh_margins(self, margins: Any, where: Any, weigh: Weigh) -> np.ndarray:
         return weigh(margins, self._y[where], self._sizes[where])
 
-    def column(self, index: int) -> tuple[Any, np.ndarray]:
-        if index == self._X.shape[1]:
-            return slice(None), self.bounds.intercept * self.active()
+    def column(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         if self._columns is None:
-            self._columns = self._X.tocsc()
-            self._columns.sum_duplicates()
+            self._columns = self.columns()[0]
         place = slice(*self._columns.indptr[index : index + 2])
-        where, entries = self._columns.indices[place], self._columns.data[place]
-        return where, entries if self._scale is None else entries * self._scale[where]
+        return self._columns.indices[place], self._columns.data[place]
 
     def pull(self, weights: np.ndarray) -> np.ndarray:
         return self._pull(weights)
 
     def corrected(self, total: np.ndarray, where: Any, change: np.ndarray) -> np.ndarray | None:
         """A sum after the weights of some records changed; None if a new sum is cheaper."""
-        if isinstance(where, slice) or 4 * len(where) > self.count:
+        if 4 * len(where) > self.count:
             return None
         changed = self._select(where)
         lengths = np.diff(changed._X.indptr)
