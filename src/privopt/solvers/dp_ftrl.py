@@ -46,7 +46,7 @@ from privopt.geometry import Box, Domain, L1Ball, L2Ball, WholeSpace
 from privopt.mechanisms import CorrelatedGaussian, Gate
 from privopt.oracle import ClippedGradient, Oracle
 from privopt.privacy import Budget
-from privopt.privacy.factorizations import Factorization
+from privopt.privacy.factorizations import Factorization, named
 from privopt.privacy.participation import Participation
 from privopt.privacy.profiles import gaussian_mu
 from privopt.problem import Problem
@@ -117,12 +117,11 @@ class Leader:
             )
         self.gradients, self.velocity = np.zeros_like(self.start), np.zeros_like(self.start)
 
-    def step(self, gradient: np.ndarray) -> np.ndarray:
-        """Take in a noisy gradient; return the new iterate."""
+    def take(self, gradient: np.ndarray) -> None:
+        """Take in a noisy gradient."""
         self.steps += 1
         self.gradients = self.gradients + gradient
         self.velocity = self.momentum * self.velocity + self.gradients
-        return self.iterate()
 
     def iterate(self) -> np.ndarray:
         """The minimiser after the steps so far."""
@@ -205,7 +204,7 @@ class DPFTRL(Solver):
         delay = momentum * (momentum if nesterov else 1.0) / (1 - momentum)
         task = _Task(facts, budget, epochs, clip_norm, l1, delay)
         blocks = task.blocks() if batch_size is None else -(-facts.n // batch_size)
-        factorization = correlated(noise, epochs * blocks, Participation.epochs(epochs, blocks))
+        factorization = named(noise, epochs * blocks, Participation.epochs(epochs, blocks))
         multiplier = task.multiplier(factorization, blocks)
         norms = multiplier * factorization.row_norms()
         regularisation = regularisation or task.best(blocks, norms)
@@ -236,7 +235,7 @@ class DPFTRL(Solver):
         tick: Tick = no_tick,
     ) -> np.ndarray:
         query = ClippedGradient(problem.loss, settings.clip_norm)
-        factorization = correlated(settings.noise, settings.n_iter, settings.participation)
+        factorization = named(settings.noise, settings.n_iter, settings.participation)
         mechanism = CorrelatedGaussian(factorization, settings.noise_multiplier)
         ordered = oracle.shuffled() if settings.order == "shuffled" else oracle
         blocks = ordered.blocks(settings.steps_per_epoch)
@@ -258,7 +257,8 @@ class DPFTRL(Solver):
             if t == settings.n_iter:
                 break
             sealed = blocks[t % len(blocks)].everything().ask(query, theta)
-            theta = leader.step(gate.release(mechanism, sealed) / size)
+            leader.take(gate.release(mechanism, sealed) / size)
+            theta = leader.iterate()
             tick(t + 1, settings.n_iter)
         return total / mass
 
