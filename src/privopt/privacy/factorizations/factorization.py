@@ -13,6 +13,7 @@ X >= 0 on pi, where all u_i are equal.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -121,7 +122,16 @@ class Factorization(ABC):
     def row_norms(self) -> np.ndarray:
         """Standard deviation of b_t, a coordinate of the running sum's noise, at sigma = 1."""
 
+    def errors(self, sensitivity_squared: float) -> tuple[float, float]:
+        """Largest and root mean square standard deviation of the running sums at mu = 1."""
+        norms = math.sqrt(sensitivity_squared) * self.row_norms()
+        return float(norms.max()), float(np.sqrt(np.mean(norms**2)))
+
     # ------------------------------------------------------------ noise
+    @abstractmethod
+    def vectors_kept(self) -> int:
+        """How many vectors a stream of this noise keeps in the end."""
+
     @abstractmethod
     def stream(self) -> NoiseStream:
         """A fresh stream of this noise."""

@@ -47,6 +47,18 @@ class Honaker(Tree):
     def node_variance(self, height: int) -> float:
         return 1 / (2 - 2.0**-height)
 
+    def completing_scale(self) -> float:
+        """The root has variance 2 - 2^-h in all; what the steps' nodes bring into it is known."""
+        root = (self.completed_steps() - 1).bit_length()
+        known = sum(
+            4.0 ** (h - root) * (2 - 2.0**-h) for h in range(root) if self.steps >> h & 1
+        )
+        return math.sqrt(2 - 2.0**-root - known)
+
+    def completing(self, last: np.ndarray) -> np.ndarray:
+        root = (self.completed_steps() - 1).bit_length()
+        return 2 * (1 - 2.0 ** (last - root)) / self.completing_scale()
+
 
 def _spread(height: np.ndarray) -> np.ndarray:
     return np.sqrt(4 / 3 * (1 - 4.0 ** -(height + 1.0)))

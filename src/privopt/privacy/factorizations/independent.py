@@ -39,6 +39,9 @@ class Independent(Factorization):
     def row_norms(self) -> np.ndarray:
         return np.sqrt(np.arange(1, self.steps + 1))
 
+    def vectors_kept(self) -> int:
+        return 0
+
     def stream(self) -> NoiseStream:
         return _Fresh()
 

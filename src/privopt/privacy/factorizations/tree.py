@@ -70,6 +70,9 @@ class Tree(Factorization):
         """Variance that a node of this height adds to a running sum."""
         return 1.0
 
+    def vectors_kept(self) -> int:
+        return self.steps.bit_length()
+
     # ------------------------------------------------------------ privacy
     def encode(self, values: np.ndarray) -> np.ndarray:
         stack: dict[int, np.ndarray] = {}
@@ -88,38 +91,46 @@ class Tree(Factorization):
         self, patterns: Sequence[Pattern], released: int | None = None
     ) -> np.ndarray:
         released = self._released(released)
-        leaf = np.array([step + 1 for pattern in patterns for step in pattern], dtype=np.int64)
-        owner = np.repeat(np.arange(len(patterns)), [len(pattern) for pattern in patterns])
+        leaf, owner = _leaves(patterns)
         if self.accounting == "nodes":
             places, owners, values = _complete_nodes(leaf, owner, released)
         else:
-            places, owners, values = self._entries(leaf, owner, released)
-        # No entry is negative: equal contributions move it furthest, and entries of one node add.
-        keys, inverse = np.unique(places * len(patterns) + owners, return_inverse=True)
-        sums = np.bincount(inverse, weights=values, minlength=len(keys))
-        return np.bincount(keys % len(patterns), weights=sums**2, minlength=len(patterns))
+            places, owners, values, _ = self._entries(leaf, owner, released)
+        return _squared_sums(len(patterns), places, owners, values)
+
+    def completed_losses_squared(self, patterns: Sequence[Pattern]) -> np.ndarray:
+        """The same after all steps, once the noise of the whole tree's root is out as well."""
+        leaf, owner = _leaves(patterns)
+        if self.accounting == "nodes":
+            places, owners, values = _complete_nodes(leaf, owner, self.completed_steps())
+        else:
+            places, owners, values, last = self._entries(leaf, owner, self.steps)
+            if self.completed_steps() > self.steps:
+                places = np.concatenate([places, np.full(len(leaf), self.steps + 1)])
+                owners = np.concatenate([owners, owner])
+                values = np.concatenate([values, self.completing(last)])
+        return _squared_sums(len(patterns), places, owners, values)
 
     def _entries(
         self, leaf: np.ndarray, owner: np.ndarray, released: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Row, owner and value of all entries of C in the columns of these steps."""
-        places, owners, values = [], [], []
-        keep = leaf <= released
-        at, owner = leaf[keep], owner[keep]
-        before = np.zeros(0, dtype=np.int64)
-        while len(at):
-            height = _heights(at)
-            first = not places
-            entry = self.entering(height) if first else self.staying(height, before)
-            places.append(at)
-            owners.append(owner)
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Row, owner and value of all entries of C in the columns of these steps; and the height
+        of the node that holds each step in the end."""
+        at, last = leaf.copy(), np.zeros(len(leaf), dtype=np.int64)
+        index = np.flatnonzero(at <= released)
+        places, owners, values = [leaf[:0]], [owner[:0]], [np.zeros(0)]
+        first = True
+        while len(index):
+            here = at[index]
+            height = _heights(here)
+            entry = self.entering(height) if first else self.staying(height, last[index])
+            places.append(here)
+            owners.append(owner[index])
             values.append(entry)
-            following = at + (at & -at)
-            keep = following <= released
-            at, owner, before = following[keep], owner[keep], height[keep]
-        if not places:
-            return leaf[:0], owner[:0], np.zeros(0)
-        return np.concatenate(places), np.concatenate(owners), np.concatenate(values)
+            last[index], first = height, False
+            at[index] = here + (here & -here)
+            index = index[at[index] <= released]
+        return np.concatenate(places), np.concatenate(owners), np.concatenate(values), last
 
     def sensitivity_squared(
         self, participation: Participation, released: int | None = None
@@ -137,12 +148,25 @@ class Tree(Factorization):
             )
         return float(self.losses_squared(patterns, released).max()) if patterns else 0.0
 
+    # ------------------------------------------------------------ completion
+    def completed_steps(self) -> int:
+        """Steps of the smallest whole tree that holds all steps."""
+        return 1 << (self.steps - 1).bit_length()
+
+    def completing_scale(self) -> float:
+        """Standard deviation of the fresh part of the root over steps that were never taken."""
+        return 1.0
+
+    def completing(self, last: np.ndarray) -> np.ndarray:
+        """Entries of the root's row, for steps that come in through nodes of these heights."""
+        return np.ones(len(last))
+
     # ------------------------------------------------------------ noise
-    def stream(self) -> NoiseStream:
-        return _Stack(self)
+    def stream(self) -> Stack:
+        return Stack(self)
 
 
-class _Stack(NoiseStream):
+class Stack(NoiseStream):
     """The nodes that tile 1..t, at most one for each bit of t."""
 
     def __init__(self, tree: Tree) -> None:
@@ -167,6 +191,18 @@ class _Stack(NoiseStream):
         self.step += 1
         return noise
 
+    def complete(self, draw: Draw) -> np.ndarray:
+        """Replace the noise of all steps by that of the whole tree's root, as if zeros had come in
+        until the tree was full, and return the change. One draw stands for all steps left out."""
+        tree, steps = self._tree, self.step
+        root = (tree.completed_steps() - 1).bit_length()
+        change = draw()
+        change *= tree.completing_scale() * tree.weight(root)
+        for h, node in self._nodes.items():
+            change += (tree.weight(root) * tree.carried(root, h) - tree.weight(h)) * node
+        assert steps == tree.steps < tree.completed_steps()
+        return change
+
     def vectors(self) -> list[np.ndarray]:
         return [self._nodes[height] for height in sorted(self._nodes)]
 
@@ -184,6 +220,22 @@ def _height(t: int) -> int:
 
 def _heights(t: np.ndarray) -> np.ndarray:
     return np.log2(t & -t).astype(np.int64)
+
+
+def _leaves(patterns: Sequence[Pattern]) -> tuple[np.ndarray, np.ndarray]:
+    """All steps of all patterns, counted from 1, and the pattern each belongs to."""
+    leaf = np.array([step + 1 for pattern in patterns for step in pattern], dtype=np.int64)
+    return leaf, np.repeat(np.arange(len(patterns)), [len(pattern) for pattern in patterns])
+
+
+def _squared_sums(
+    count: int, places: np.ndarray, owners: np.ndarray, values: np.ndarray
+) -> np.ndarray:
+    """Squared norm of each owner's row sums. No entry is negative: equal contributions move it
+    furthest, and the entries of one row add up."""
+    keys, inverse = np.unique(places * count + owners, return_inverse=True)
+    sums = np.bincount(inverse, weights=values, minlength=len(keys))
+    return np.bincount(keys % count, weights=sums**2, minlength=count)
 
 
 def _complete_nodes(
