@@ -97,6 +97,8 @@ class Leader:
     (1 - momentum)(momentum v_t + s_t): weighted averages of s_1..s_t.
     """
 
+    STATE: ClassVar[tuple[str, ...]] = ("steps", "gradients", "velocity")
+
     domain: Domain
     start: np.ndarray
     regularisation: float
@@ -183,7 +185,8 @@ class DPFTRL(Solver):
         epochs: int = choices.pop("epochs", 1)
         batch_size: int | None = choices.pop("batch_size", None)
         order: Order = choices.pop("order", "shuffled")
-        noise: str = choices.pop("noise", "auto")
+        # One pass: within a percent of the best, and found fast enough for every plan.
+        noise: str = choices.pop("noise", "blt" if epochs == 1 else "auto")
         clip_norm: float = choices.pop("clip_norm", facts.lipschitz())
         momentum: float = choices.pop("momentum", 0.0)
         nesterov: bool = choices.pop("nesterov", False)
@@ -202,7 +205,7 @@ class DPFTRL(Solver):
         if average not in ("suffix", "uniform", "last"):
             raise ValueError(f"average must be suffix, uniform or last, got {average!r}.")
         delay = momentum * (momentum if nesterov else 1.0) / (1 - momentum)
-        task = _Task(facts, budget, epochs, clip_norm, l1, delay)
+        task = Task(facts, budget, epochs, clip_norm, l1, delay)
         blocks = task.blocks() if batch_size is None else -(-facts.n // batch_size)
         factorization = named(noise, epochs * blocks, Participation.epochs(epochs, blocks))
         multiplier = task.multiplier(factorization, blocks)
@@ -271,8 +274,8 @@ def _counts(settings: DPFTRLSettings, t: int) -> bool:
 
 
 @dataclass(frozen=True)
-class _Task:
-    """What the bound depends on besides blocks, noise and lambda."""
+class Task:
+    """What regret and bound depend on besides blocks, noise and lambda."""
 
     facts: Facts
     budget: Budget

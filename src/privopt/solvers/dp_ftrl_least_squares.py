@@ -70,6 +70,8 @@ class QuadraticLeader:
     of its coordinates. ``ridge`` is the problem's own for the records of one block.
     """
 
+    STATE: ClassVar[tuple[str, ...]] = ("steps", "noise", "moments")
+
     bounds: RowBounds
     label_bound: float
     dimension: int
@@ -134,7 +136,7 @@ class DPFTRLLeastSquares(Solver):
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> LeastSquaresSettings:
         steps: int = choices.pop("steps", 1)
         label_bound: float = choices.pop("label_bound", 1.0)
-        noise: str = choices.pop("noise", "auto")
+        noise: str = choices.pop("noise", "blt")
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         if not 1 <= steps <= facts.n:
