@@ -2,6 +2,7 @@
 
 from privopt.privacy.factorizations.banded import Banded
 from privopt.privacy.factorizations.blt import BLT
+from privopt.privacy.factorizations.catalogue import Candidate, compare, named
 from privopt.privacy.factorizations.dense import DenseOptimal, FullHonaker
 from privopt.privacy.factorizations.factorization import Draw, Factorization, NoiseStream
 from privopt.privacy.factorizations.honaker import Honaker
@@ -13,6 +14,7 @@ from privopt.privacy.factorizations.tree import Tree
 __all__ = [
     "BLT",
     "Banded",
+    "Candidate",
     "DenseOptimal",
     "Draw",
     "Factorization",
@@ -23,4 +25,6 @@ __all__ = [
     "Restarts",
     "SquareRoot",
     "Tree",
+    "compare",
+    "named",
 ]

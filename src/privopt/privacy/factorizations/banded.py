@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
-from scipy import fft
+from scipy.fft import next_fast_len
 from scipy.optimize import minimize
 
 from privopt.privacy.factorizations.factorization import NoiseStream
@@ -77,7 +77,7 @@ def best_coefficients(steps: int, bands: int) -> tuple[float, ...]:
     if bands == 1:
         return (1.0,)
     weights = np.arange(steps, 0, -1.0) / steps
-    size = fft.next_fast_len(2 * steps, real=True)
+    size = next_fast_len(2 * steps, real=True)
 
     def objective(rest: np.ndarray) -> tuple[float, np.ndarray]:
         column = np.zeros(steps)
@@ -89,10 +89,10 @@ def best_coefficients(steps: int, bands: int) -> tuple[float, ...]:
             if not math.isfinite(error) or error > 1e12:
                 return 1e9, np.zeros_like(rest)  # the line search steps back
             # d b / d c_j = - x^j b(x) / c(x): a correlation with the weighted errors.
-            both = fft.rfft(sums, size) * fft.rfft(inverse, size)
-            product = fft.irfft(both, size)[:steps]
-            pull = fft.irfft(
-                np.conj(fft.rfft(product, size)) * fft.rfft(weights * sums, size), size
+            both = np.fft.rfft(sums, size) * np.fft.rfft(inverse, size)
+            product = np.fft.irfft(both, size)[:steps]
+            pull = np.fft.irfft(
+                np.conj(np.fft.rfft(product, size)) * np.fft.rfft(weights * sums, size), size
             )[1:bands]
         square = 1.0 + float(rest @ rest)
         value = math.log(square) + math.log(error)

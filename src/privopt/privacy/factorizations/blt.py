@@ -1,13 +1,13 @@
 r"""BLT: Toeplitz noise from a few decaying buffers (Dvijotham et al., 2024; McMahan et al., 2024).
 
-c_0 = 1 and c_j = sum_i omega_i theta_i^(j-1). With omega > 0 and sum omega <= 1 the coefficients are
-positive and do not increase. The stream is x_t = z_t - sum_i omega_i S_i, S_i <- theta_i S_i + x_t:
-as much memory as there are buffers, for any number of steps.
+c_0 = 1 and c_j = sum_i omega_i theta_i^(j-1). With omega > 0 and sum omega <= 1 the coefficients
+are positive and do not increase. The stream is x_t = z_t - sum_i omega_i S_i,
+S_i <- theta_i S_i + x_t: as much memory as there are buffers, for any number of steps.
 
-Parameters. c(x) = prod (1 - th'_i x)/(1 - th_i x) with 1 > th_1 > th'_1 > th_2 > ... > 0 has positive
-omega, and 1/((1-x) c(x)) is a product of the same kind, so one filter of first order for each
-parameter gives values and exact derivatives of log(sens^2) + log(mean ||B_t||^2). The order of the
-parameters is kept by nested sigmoids of 1 - th, which are spread over several magnitudes.
+Parameters. c(x) = prod (1 - th'_i x)/(1 - th_i x) with 1 > th_1 > th'_1 > th_2 > ... > 0 has
+positive omega, and 1/((1-x) c(x)) is a product of the same kind, so one filter of first order for
+each parameter gives values and exact derivatives of log(sens^2) + log(mean ||B_t||^2). The order of
+the parameters is kept by nested sigmoids of 1 - th, which are spread over several magnitudes.
 """
 
 from __future__ import annotations
@@ -162,9 +162,7 @@ def _sequences(steps: int, values: np.ndarray) -> np.ndarray:
     return np.array([column, sums])
 
 
-def _buffers(
-    theta: np.ndarray, other: np.ndarray
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _buffers(theta: np.ndarray, other: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Partial fractions: omega_i = prod_j (th_i - th'_j) / prod_(j != i) (th_i - th_j)."""
     decays, weights = [], []
     for i, value in enumerate(theta):

@@ -162,7 +162,7 @@ def encoder_of(gram: np.ndarray) -> np.ndarray:
 
 
 def heaviest(weights: np.ndarray, times: int, separation: int) -> np.ndarray:
-    """Largest sum of at most ``times`` rows' weights, rows ``separation`` apart, for each column."""
+    """Largest sum of at most ``times`` weights, ``separation`` rows apart, in each column."""
     steps = len(weights)
     before = np.zeros((steps + 1, weights.shape[1]))
     for _ in range(times):

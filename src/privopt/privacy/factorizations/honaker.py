@@ -50,9 +50,7 @@ class Honaker(Tree):
     def completing_scale(self) -> float:
         """The root has variance 2 - 2^-h in all; what the steps' nodes bring into it is known."""
         root = (self.completed_steps() - 1).bit_length()
-        known = sum(
-            4.0 ** (h - root) * (2 - 2.0**-h) for h in range(root) if self.steps >> h & 1
-        )
+        known = sum(4.0 ** (h - root) * (2 - 2.0**-h) for h in range(root) if self.steps >> h & 1)
         return math.sqrt(2 - 2.0**-root - known)
 
     def completing(self, last: np.ndarray) -> np.ndarray:

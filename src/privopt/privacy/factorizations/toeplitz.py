@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import fft
+from scipy.fft import next_fast_len
 
 from privopt.privacy.factorizations.factorization import Draw, Factorization, NoiseStream
 from privopt.privacy.participation import Participation, Pattern
@@ -68,7 +68,7 @@ class Toeplitz(Factorization):
 
 
 class Ring(NoiseStream):
-    """x_t = (z_t - sum over 1 <= j < bands of c_j x_(t-j)) / c_0, from the last bands - 1 values."""
+    """x_t = (z_t - sum over 1 <= j < bands of c_j x_(t-j)) / c_0: the last bands - 1 are kept."""
 
     def __init__(self, coefficients: np.ndarray) -> None:
         self._first, self._rest = float(coefficients[0]), np.array(coefficients[1:])
@@ -125,10 +125,10 @@ def subtract_product(flat: np.ndarray, weights: np.ndarray, kept: np.ndarray) ->
 def convolve(column: np.ndarray, values: np.ndarray) -> np.ndarray:
     """First rows of the convolution of a column with each column of a matrix."""
     length = len(values)
-    size = fft.next_fast_len(2 * length, real=True)
-    spectrum = fft.rfft(column, size)
+    size = next_fast_len(2 * length, real=True)
+    spectrum = np.fft.rfft(column, size)
     flat = values.reshape(length, -1)
-    out = fft.irfft(fft.rfft(flat, size, axis=0) * spectrum[:, None], size, axis=0)[:length]
+    out = np.fft.irfft(np.fft.rfft(flat, size, axis=0) * spectrum[:, None], size, axis=0)[:length]
     return out.reshape(values.shape)
 
 
@@ -139,12 +139,12 @@ def inverse_series(column: np.ndarray) -> np.ndarray:
     while len(inverse) < length:
         known = len(inverse)
         wanted = min(2 * known, length)
-        size = fft.next_fast_len(2 * wanted, real=True)
-        spectrum = fft.rfft(inverse, size)
-        error = fft.irfft(fft.rfft(column[:wanted], size) * spectrum, size)[:wanted]
+        size = next_fast_len(2 * wanted, real=True)
+        spectrum = np.fft.rfft(inverse, size)
+        error = np.fft.irfft(np.fft.rfft(column[:wanted], size) * spectrum, size)[:wanted]
         error[0] -= 1.0
         error[:known] = 0.0  # what is known is exact: keeps rounding from feeding on itself
-        change = fft.irfft(fft.rfft(error, size) * spectrum, size)[:wanted]
+        change = np.fft.irfft(np.fft.rfft(error, size) * spectrum, size)[:wanted]
         inverse = np.concatenate([inverse, -change[known:]])
     return inverse
 
