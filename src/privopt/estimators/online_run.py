@@ -9,14 +9,15 @@ import copy
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from privopt.estimators.ledger import Ledger
+from privopt.estimators.public_trace import PublicTrace
 from privopt.mechanisms import HOOK, CorrelatedGaussian, Gate
-from privopt.mechanisms.checkpoint import AGAIN, Checkpoint, Saved
+from privopt.mechanisms.checkpoint import AGAIN, Checkpoint
 from privopt.noise import SecureSource, Source
 from privopt.oracle import Oracle, Query, RowBounds
 from privopt.privacy import Accountant, Budget, Certificate, Event, Log, Refused, spend
@@ -26,6 +27,7 @@ from privopt.privacy.factorizations.open_ended import OpenEnded
 from privopt.privacy.kinds import Gaussian
 from privopt.privacy.participation import Participation
 from privopt.privacy.profiles import gaussian_mu
+from privopt.problem import Problem
 from privopt.solvers.dp_ftrl import Leader
 from privopt.solvers.dp_ftrl_least_squares import QuadraticLeader
 
@@ -36,24 +38,48 @@ OneLeader = Leader | QuadraticLeader
 class Recipe:
     """What a stream promises before its first step.
 
-    ``models`` share the budget, ``steps`` is the horizon (None: open-ended), ``reach`` how far one
-    change moves a step's release and ``single`` how far one record reaches.
+    ``models`` share the budget; ``steps`` is the horizon, None for an open-ended stream; ``reach``
+    is how far one change moves what a step releases.
     """
 
     budget: Budget
-    bounds: RowBounds
+    problem: Problem
     query: Query
     rule: Participation
     steps: int | None
     noise: str
     models: int
-    classification: bool
     solver: str
+
+    @property
+    def bounds(self) -> RowBounds:
+        return RowBounds(self.problem.data_norm, self.problem.intercept)
+
+    @property
+    def classification(self) -> bool:
+        return self.problem.loss.classification
 
     @property
     def reach(self) -> float:
         twice = self.budget.neighbouring == "replace_one"
         return float(self.query.diameter() if twice else self.query.radius())
+
+    def factorization(self, before: int = 0) -> Factorization:
+        """The noise of a stream that begins after so many steps."""
+        if self.steps is None:
+            return OpenEnded()
+        return named(self.noise, self.steps - before, self.rule)
+
+    def multiplier(self, factorization: Factorization, spent: tuple[Spent, ...] = ()) -> float:
+        """sens/mu for what is left of the budget: all streams together are mu-GDP."""
+        whole = gaussian_mu(self.budget.epsilon, self.budget.delta) ** 2
+        left = whole - sum(stream.mu**2 for stream in spent)
+        if left <= 1e-6 * whole:
+            raise Refused(
+                "nothing of the budget is left for another stream: raise epsilon to pay for both."
+            )
+        square = factorization.sensitivity_squared(self.rule) * self.models
+        return math.sqrt(square / left) * (1 + 1e-12)
 
 
 @dataclass(frozen=True)
@@ -76,19 +102,19 @@ class OnlineRun:
         source: Source,
         *,
         spent: tuple[Spent, ...] = (),
-        nonce: str = "",
+        key: str = "",
     ) -> None:
         self.recipe, self.leaders, self.spent = recipe, list(leaders), spent
-        self.nonce = nonce or SecureSource().coins.bytes(16).hex()
+        self.key = key or fresh_name()
         self.totals = [np.zeros_like(leader.iterate()) for leader in leaders]
         self.checkpoint: Checkpoint | None = None
         self.unnamed, self.live = False, 0
-        self.ledger = Ledger(recipe.rule, self.nonce)
-        self.private = source.private
+        self.ledger = Ledger(recipe.rule, self.key)
+        self.trace = PublicTrace(recipe.problem, recipe.classification)
+        self.private, self._source = source.private, source
         self._process, self._whole = os.getpid(), True
-        before = sum(stream.steps for stream in spent)
-        self.factorization = _noise(recipe, before)
-        self.multiplier = _multiplier(recipe, self.factorization, spent)
+        self.factorization = recipe.factorization(sum(stream.steps for stream in spent))
+        self.multiplier = recipe.multiplier(self.factorization, spent)
         self._mechanisms = [
             CorrelatedGaussian(self.factorization, self.multiplier, recipe.rule) for _ in leaders
         ]
@@ -115,7 +141,7 @@ class OnlineRun:
         return [] if names is None else self.ledger.digests(names, rows, self.steps)
 
     def step(
-        self, X: Any, labels: Sequence[np.ndarray], source: Source, regularisation: float | None
+        self, X: Any, labels: Sequence[np.ndarray], regularisation: float | None
     ) -> list[OneLeader]:
         """Release one step; the leaders as they will be once it is committed."""
         self._whole = False
@@ -124,7 +150,7 @@ class OnlineRun:
             labels[0],
             neighbouring=self.recipe.budget.neighbouring,
             bounds=self.recipe.bounds,
-            source=source,
+            source=self._source,
             classification=self.recipe.classification,
         )
         moved = []
@@ -133,9 +159,7 @@ class OnlineRun:
             zip(self.leaders, self._mechanisms, strict=True)
         ):
             if index:
-                oracle = oracle.labelled(
-                    labels[index], classification=self.recipe.classification
-                )
+                oracle = oracle.labelled(labels[index], classification=self.recipe.classification)
             sealed = oracle.everything().ask(self.recipe.query, leader.iterate())
             released = self._gate.release(mechanism, sealed)
             leader = copy.copy(leader)
@@ -148,22 +172,19 @@ class OnlineRun:
         return moved
 
     def commit(
-        self, leaders: Sequence[OneLeader], records: list[str], named_all: bool, extra: Any
+        self, leaders: Sequence[OneLeader], records: list[str], unnamed: bool, extra: Any
     ) -> None:
         """Write the step down, then let it be seen."""
-        after = copy.copy(self)
-        after.leaders = list(leaders)
-        after.totals = [
+        totals = [
             total + leader.iterate() for total, leader in zip(self.totals, leaders, strict=True)
         ]
-        after.live, after.unnamed = self.live + 1, self.unnamed or not named_all
+        live, unnamed = self.live + 1, self.unnamed or unnamed
         if self.checkpoint is not None:
-            enrolled = self.ledger.enrolled + len(records)
-            model = {**after.public(), "enrolled": enrolled, "extra": extra}
+            model = self._public(leaders, totals, live, unnamed)
+            model |= {"enrolled": self.ledger.enrolled + len(records), "extra": extra}
             self.checkpoint.save(model, self._secret(), records)
         self.ledger.enter(self.steps, records)
-        self.leaders, self.totals = after.leaders, after.totals
-        self.live, self.unnamed = after.live, after.unnamed
+        self.leaders, self.totals, self.live, self.unnamed = list(leaders), totals, live, unnamed
         self._whole = True
 
     def noise(self, live: int) -> float:
@@ -190,14 +211,18 @@ class OnlineRun:
         steps = self.factorization.steps
         return self._epsilon(self._log(steps))
 
-    def give_up(self) -> tuple[Spent, ...]:
-        """The streams so far, the live one included as far as it was released, and one step more:
-        that one may have been seen."""
-        if not self.live and self._whole:
+    def given_up(self, seen: int = 0) -> tuple[Spent, ...]:
+        """The streams so far, the live one among them. It pays for ``seen`` steps in all where that
+        is more than were committed, and for one that did not finish."""
+        released = max(self.live + (not self._whole), seen - self.steps + self.live)
+        if not released:
             return self.spent
-        steps = min(self.live + (not self._whole), self.factorization.steps)
-        mu, single = _loss(self, steps)
-        return (*self.spent, Spent(self.live, mu, single, self.noise(self.live)))
+        square = self.factorization.sensitivity_squared(
+            self.recipe.rule, min(released, self.factorization.steps)
+        )
+        mu = math.sqrt(square * self.recipe.models) / self.multiplier
+        stream = Spent(self.live, mu, mu * self._share(), self.noise(self.live))
+        return (*self.spent, stream)
 
     def _promises(self) -> tuple[str, ...]:
         rule = self.recipe.rule
@@ -227,28 +252,47 @@ class OnlineRun:
         return Accountant(budget.neighbouring).epsilon(spend(log), budget.delta)
 
     # ------------------------------------------------------------ on disk
-    def public(self) -> dict[str, Any]:
+    def public(self, extra: Any) -> dict[str, Any]:
         """All but the noise, as JSON values."""
+        model = self._public(self.leaders, self.totals, self.live, self.unnamed)
+        return {**model, "enrolled": self.ledger.enrolled, "extra": extra}
+
+    def _public(
+        self, leaders: Sequence[OneLeader], totals: list[np.ndarray], live: int, unnamed: bool
+    ) -> dict[str, Any]:
         return {
-            "spent": [vars(stream) for stream in self.spent],
-            "live": self.live,
-            "unnamed": self.unnamed,
+            "key": self.key,
+            "spent": [asdict(stream) for stream in self.spent],
+            "live": live,
+            "unnamed": unnamed,
             "private": self.private,
-            "noise": self.factorization.name,
             "leaders": [
                 {name: _listed(getattr(leader, name)) for name in leader.STATE}
-                for leader in self.leaders
+                for leader in leaders
             ],
-            "totals": [total.tolist() for total in self.totals],
+            "totals": [total.tolist() for total in totals],
         }
 
-    def load_public(self, model: dict[str, Any]) -> None:
+    def load(self, model: dict[str, Any], records: list[list[str]]) -> None:
+        """Go to the step of a model on disk."""
         for leader, state in zip(self.leaders, model["leaders"], strict=True):
             for name, value in state.items():
                 setattr(leader, name, np.array(value) if isinstance(value, list) else value)
         self.totals = [np.array(total) for total in model["totals"]]
         self.live, self.unnamed = model["live"], model["unnamed"]
         self.private = self.private and model["private"]
+        self.ledger = Ledger(self.recipe.rule, self.key, records)
+        if self.ledger.enrolled != model["enrolled"]:
+            raise Refused("the list of participations was cut or altered: use another folder.")
+
+    def follow(self, old: OnlineRun) -> None:
+        """Go on with the model of another stream."""
+        for leader, before in zip(self.leaders, old.leaders, strict=True):
+            for name in leader.STATE:
+                setattr(leader, name, getattr(before, name))
+        self.totals, self.unnamed, self.trace = old.totals, old.unnamed, old.trace
+        self.private = self.private and old.private
+        self.ledger = old.ledger
 
     def _secret(self) -> dict[str, np.ndarray]:
         """The noise buffers of every model, by name."""
@@ -259,37 +303,20 @@ class OnlineRun:
                 found[f"{index}.{place}"] = vector
         return found
 
-    def load_secret(self, saved: Saved) -> None:
+    def load_secret(self, noise: dict[str, np.ndarray]) -> None:
+        """Go on with the noise of the step that ``load`` went to."""
         if not self.live:
             return
         for index, mechanism in enumerate(self._mechanisms):
-            names = [name for name in saved.noise if name.startswith(f"{index}.")]
+            names = [name for name in noise if name.startswith(f"{index}.")]
             ordered = sorted(names, key=lambda name: int(name.partition(".")[2]))
             state = {
-                "noise": {"step": self.live, "vectors": [saved.noise[name] for name in ordered]},
+                "noise": {"step": self.live, "vectors": [noise[name] for name in ordered]},
                 "radius": self.recipe.reach,
                 "sampling": None,
                 "cells": [(ROOT,)] * self.live,
             }
             self._gate.resume(mechanism, state)
-
-
-def _noise(recipe: Recipe, before: int) -> Factorization:
-    if recipe.steps is None:
-        return OpenEnded()
-    return named(recipe.noise, recipe.steps - before, recipe.rule)
-
-
-def _multiplier(recipe: Recipe, factorization: Factorization, spent: tuple[Spent, ...]) -> float:
-    """sens/mu for what is left of the budget: all streams together are mu-GDP."""
-    whole = gaussian_mu(recipe.budget.epsilon, recipe.budget.delta) ** 2
-    left = whole - sum(stream.mu**2 for stream in spent)
-    if left <= 1e-6 * whole:
-        raise Refused(
-            "nothing of the budget is left for another stream: raise epsilon to pay for both."
-        )
-    square = factorization.sensitivity_squared(recipe.rule) * recipe.models
-    return math.sqrt(square / left) * (1 + 1e-12)
 
 
 def _row_norm(factorization: Factorization, steps: int) -> float:
@@ -300,11 +327,9 @@ def _row_norm(factorization: Factorization, steps: int) -> float:
     return float(factorization.row_norms()[steps - 1])
 
 
-def _loss(run: OnlineRun, steps: int) -> tuple[float, float]:
-    """mu and single of the live stream after so many steps, all models together."""
-    square = run.factorization.sensitivity_squared(run.recipe.rule, steps) * run.recipe.models
-    mu = math.sqrt(square) / run.multiplier
-    return mu, mu * run._share()
+def fresh_name() -> str:
+    """A name for a run or a stream that no other has."""
+    return SecureSource().coins.bytes(16).hex()
 
 
 def _listed(value: Any) -> Any:

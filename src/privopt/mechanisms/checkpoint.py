@@ -2,10 +2,10 @@
 
 A folder holds ``model`` (public: the step, the model, the certificate), ``noise-<step>`` (the
 noise buffers after that step) and ``records`` (who has taken part); the last two are secret and
-readable by their owner alone. Saving a step writes the records, then its noise, then the model:
-each file whole under another name, flushed, renamed, and the folder flushed. The model's renaming
-is the step's commit. It names the step, and so the noise that belongs to it; only then is the noise
-of the step before removed.
+readable by their owner alone. Saving a step writes its noise, adds to the records, and then writes
+the model: each file whole under another name, flushed, renamed, and the folder flushed. The model's
+renaming is the step's commit. It names the step, and so the noise that belongs to it; only then is
+the noise of the step before removed.
 
 A process killed at any moment therefore leaves the last committed step with its own noise. A step
 that was not committed released nothing, and is repeated with fresh noise, since the state of the
@@ -62,14 +62,10 @@ class Checkpoint:
             raise Refused("the checkpoint's folder is not empty: use another folder.")
         self._commit(0, model, {})
 
-    def save(
-        self, model: dict[str, Any], noise: dict[str, np.ndarray], records: list[str]
-    ) -> None:
+    def save(self, model: dict[str, Any], noise: dict[str, np.ndarray], records: list[str]) -> None:
         """Commit the next step. When this returns, and not before, the model may be published."""
         step = self.step + 1
-        if records:
-            self._append({"step": step, "records": records})
-        self._commit(step, model, noise)
+        self._commit(step, model, noise, records)
         (self.folder / f"{NOISE}{step - 1}").unlink(missing_ok=True)
 
     def renew(self, step: int, nonce: str, model: dict[str, Any]) -> None:
@@ -79,11 +75,19 @@ class Checkpoint:
             path.unlink(missing_ok=True)
         self._commit(step, model, {})
 
-    def _commit(self, step: int, model: dict[str, Any], noise: dict[str, np.ndarray]) -> None:
+    def _commit(
+        self,
+        step: int,
+        model: dict[str, Any],
+        noise: dict[str, np.ndarray],
+        records: list[str] | None = None,
+    ) -> None:
         buffer = io.BytesIO()
         np.savez(buffer, allow_pickle=False, **noise)
         head = {"nonce": self.nonce, "step": step}
         self._write_new(f"{NOISE}{step}", _sealed(head, buffer.getvalue()))
+        if records:
+            self._append({"step": step, "records": records})
         self._replace(MODEL, _sealed({**head, **model}, b""), 0o644)
         self.step = step
 
@@ -160,16 +164,17 @@ class Checkpoint:
                 path.unlink(missing_ok=True)
         return found, saved
 
+    def newest_noise(self) -> int:
+        """The last step that any noise file names; 0 if there is none."""
+        names = (path.name.removeprefix(NOISE) for path in self.folder.glob(f"{NOISE}*"))
+        return max((int(name) for name in names if name.isdigit()), default=0)
+
     def _noise(self, step: int) -> dict[str, np.ndarray]:
         path = self.folder / f"{NOISE}{step}"
         if not path.exists():
-            others = [
-                int(name) for p in self.folder.glob(f"{NOISE}*") if (name := p.name[6:]).isdigit()
-            ]
-            relation = "missing"
-            if others:
-                relation = "older than the model" if max(others) < step else "newer than the model"
-            raise Refused(f"the noise buffers are {relation}: {AGAIN}")
+            newest = self.newest_noise()
+            age = "missing, or older" if newest < step else "newer"
+            raise Refused(f"the noise buffers are {age} than the model: {AGAIN}")
         head, rest = _opened(path.read_bytes(), "the noise file")
         if head.get("nonce") != self.nonce:
             raise Refused(f"the noise buffers belong to another run: {AGAIN}")

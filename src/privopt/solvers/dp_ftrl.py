@@ -1,7 +1,7 @@
 """DP-FTRL: follow the regularised leader, on running sums of gradients with correlated noise.
 
-Problem: min over a domain C of the mean of f(<x_i, theta>, y_i) + l2/2 ||theta||^2 + l1 ||theta||_1,
-f convex and Lipschitz; or, for a stream of losses l_t, small regret.
+Problem: min over a domain C of the mean of f(<x_i, theta>, y_i) + l2/2 ||theta||^2 +
+l1 ||theta||_1, f convex and Lipschitz; or, for a stream of losses l_t, small regret.
 
 Algorithm: the records are cut into T blocks, which are visited in order, ``epochs`` times. Step t
 releases the clipped gradient of its block, over the block's public size, plus a_t = b_t - b_(t-1):
@@ -97,7 +97,7 @@ class Leader:
     (1 - momentum)(momentum v_t + s_t): weighted averages of s_1..s_t.
     """
 
-    STATE: ClassVar[tuple[str, ...]] = ("steps", "gradients", "velocity")
+    STATE: ClassVar[tuple[str, ...]] = ("steps", "regularisation", "gradients", "velocity")
 
     domain: Domain
     start: np.ndarray
@@ -145,6 +145,11 @@ def check_leader(regularisation: float | None, momentum: float, l1: float) -> No
         raise ValueError(f"momentum must lie in [0, 1), got {momentum!r}.")
     if not 0 <= l1 < math.inf:
         raise ValueError(f"l1 must be non-negative and finite, got {l1!r}.")
+
+
+def delay(momentum: float, nesterov: bool) -> float:
+    """Mean age of the gradients in the direction that momentum averages."""
+    return momentum * (momentum if nesterov else 1.0) / (1 - momentum)
 
 
 def _soft_threshold_then_projects(domain: Domain) -> bool:
@@ -204,8 +209,7 @@ class DPFTRL(Solver):
             raise ValueError(f"order must be shuffled or given, got {order!r}.")
         if average not in ("suffix", "uniform", "last"):
             raise ValueError(f"average must be suffix, uniform or last, got {average!r}.")
-        delay = momentum * (momentum if nesterov else 1.0) / (1 - momentum)
-        task = Task(facts, budget, epochs, clip_norm, l1, delay)
+        task = Task(facts, budget, epochs, clip_norm, l1, delay(momentum, nesterov))
         blocks = task.blocks() if batch_size is None else -(-facts.n // batch_size)
         factorization = named(noise, epochs * blocks, Participation.epochs(epochs, blocks))
         multiplier = task.multiplier(factorization, blocks)

@@ -1,4 +1,4 @@
-"""DP-FTRL for least squares: two running sums with correlated noise, and a ridge solve at each step.
+"""DP-FTRL for least squares: two running sums with correlated noise, then a ridge solve.
 
 Problem: min over the ball ||theta|| <= R of the mean of (<x_i, theta> - y_i)^2 / 2 + l2/2
 ||theta||^2, rows of norm at most L, labels clipped to [-Y, Y].
