@@ -79,7 +79,7 @@ class OnlineLinearRegression(OnlineModel, LinearRegressor):
     --------
     >>> import numpy as np
     >>> from privopt import OnlineLinearRegression
-    >>> x = np.random.default_rng(0).uniform(-1, 1, (20_000, 1))
+    >>> x = np.sin(2.4 * np.arange(20_000))[:, None]
     >>> model = OnlineLinearRegression(2.0, 1e-6, n_steps=100)
     >>> for batch in np.split(x, 100):
     ...     model = model.partial_fit(batch, 0.5 * batch.ravel())

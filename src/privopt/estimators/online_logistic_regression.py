@@ -87,7 +87,7 @@ class OnlineLogisticRegression(OnlineModel, LinearClassifier):
     --------
     >>> import numpy as np
     >>> from privopt import OnlineLogisticRegression
-    >>> angle = np.random.default_rng(0).uniform(0, 2 * np.pi, 20_000)
+    >>> angle = 2.4 * np.arange(20_000)  # spreads evenly over the circle
     >>> X = np.column_stack([np.cos(angle), np.sin(angle)])
     >>> y = X[:, 0] > 0
     >>> model = OnlineLogisticRegression(1.0, 1e-6, n_steps=100, classes=[False, True])

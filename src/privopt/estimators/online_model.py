@@ -8,7 +8,6 @@ did not get as far as its checkpoint was never seen.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from abc import abstractmethod
 from dataclasses import replace
@@ -18,8 +17,9 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from privopt.estimators.linear_model import LinearModel, Targets
+from privopt.estimators.linear_model import Targets
 from privopt.estimators.online_run import OneLeader, OnlineRun, Recipe, Spent, fresh_name
+from privopt.estimators.resumable import Resumable
 from privopt.geometry import Domain, L2Ball
 from privopt.mechanisms.checkpoint import Checkpoint
 from privopt.noise import Source, source_for
@@ -28,13 +28,11 @@ from privopt.privacy import Budget, Certificate, Neighbouring, Refused
 from privopt.privacy.participation import Participation
 from privopt.problem import Problem
 
-APART = ("checkpoint", "random_state")
-"""Parameters that say where and how, not what: they may change between two processes."""
 FIT_STEPS = 100
 """Steps of ``fit`` when neither n_steps nor batch_size says how many."""
 
 
-class OnlineModel(LinearModel):
+class OnlineModel(Resumable):
     """A private linear model of a stream. Subclasses say which loss, query and leader."""
 
     n_steps: int | None
@@ -44,9 +42,6 @@ class OnlineModel(LinearModel):
     radius: float | None
     noise: str
     average: bool
-    checkpoint: Any
-
-    _run: OnlineRun | None = None
     _solver = "dp_ftrl"
     _margin = 5.0
 
@@ -165,10 +160,12 @@ class OnlineModel(LinearModel):
         return budget
 
     def _rule(self) -> Participation:
-        for name in ("n_steps", "batch_size"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, (int, np.integer)) or value < 1):
-                raise ValueError(f"{name} must be a positive integer or None, got {value!r}.")
+        for name in ("max_participations", "min_separation_steps", "n_steps", "batch_size"):
+            value, optional = getattr(self, name), name in ("n_steps", "batch_size")
+            if value is None and optional:
+                continue
+            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name} must be a positive integer, got {value!r}.")
         if self.radius is not None and not 0 < self.radius < math.inf:
             raise ValueError(f"radius must be positive and finite, got {self.radius!r}.")
         rule = Participation.separated(self.max_participations, self.min_separation_steps)
@@ -229,90 +226,7 @@ class OnlineModel(LinearModel):
         text = f"{int(self.random_state)}/{steps}/{streams}".encode()
         return source_for(int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "big"))
 
-    # ------------------------------------------------------------ resume, restart
-    def resume(self) -> Self:
-        """Load the last committed step from the ``checkpoint`` folder.
-
-        ``partial_fit`` does so by itself; this is for predicting, or for looking at ``steps_``,
-        before the next batch comes.
-        """
-        self._run = None
-        if not self._resumed():
-            raise Refused("there is no run to resume: checkpoint names no folder that holds one.")
-        return self
-
-    def _resumed(self) -> bool:
-        found = None if self.checkpoint is None else Checkpoint.load(self.checkpoint)
-        if found is None:
-            return False
-        checkpoint, saved = found
-        kept = saved.model["extra"]
-        self._refuse_changes(kept)
-        run = self._loaded(saved.model, saved.records)
-        run.load_secret(saved.noise)
-        run.checkpoint = checkpoint
-        self._run, self._kept = run, kept
-        self._show()
-        return True
-
-    def start_new_stream(self) -> Self:
-        """Go on with the model, but with fresh noise: after a crash that lost the noise, or to
-        change parameters that a stream fixes, such as ``data_norm``.
-
-        The budget pays for both streams. The new one gets what the old one has left, so it is
-        noisier; with a larger ``epsilon``, set before, it need not be.
-        """
-        old, kept, seen = self._run, getattr(self, "_kept", {}), 0
-        checkpoint = None if old is None else old.checkpoint
-        if old is None and self.checkpoint is not None:
-            model = Checkpoint.model_of(self.checkpoint)
-            if model is not None:
-                checkpoint = Checkpoint(self.checkpoint, model["nonce"])
-                kept, seen = model["extra"], checkpoint.newest_noise()
-                before = cast(Self, clone(self)).set_params(**_thawed(kept["parameters"]))
-                old = before._loaded(model, checkpoint.records(model["step"]))
-        if old is None:
-            raise Refused("there is no stream to go on with: begin with partial_fit.")
-        kept = {**kept, "parameters": self._parameters()}
-        run = self._begin(kept, len(old.leaders), old.steps, old.given_up(seen), old.key)
-        run.follow(old)
-        if checkpoint is not None:
-            checkpoint.renew(old.steps, fresh_name(), run.public(kept))
-            run.checkpoint = checkpoint
-        self._run, self._kept = run, kept
-        self._show()
-        return self
-
-    def _loaded(self, model: dict[str, Any], records: list[list[str]]) -> OnlineRun:
-        """The public half of a run on disk."""
-        kept = model["extra"]
-        if kept["estimator"] != type(self).__name__:
-            raise Refused(f"the checkpoint's folder holds a run of {kept['estimator']}.")
-        spent = tuple(Spent(**stream) for stream in model["spent"])
-        run = self._begin(kept, len(model["leaders"]), model["step"], spent, model["key"])
-        run.load(model, records)
-        return run
-
-    def _refuse_changes(self, extra: dict[str, Any]) -> None:
-        now = self._parameters()
-        changed = sorted(name for name in now if now[name] != extra["parameters"].get(name))
-        if changed:
-            raise Refused(
-                f"{changed[0]} cannot change within a stream, whose noise was made for it: set it "
-                "back, or call start_new_stream(), which accounts both."
-            )
-
-    def _refuse_a_copy(self) -> None:
-        if hasattr(self, "steps_"):
-            raise Refused(
-                "a copy of a model has no noise to go on with its stream: resume from a "
-                "checkpoint, or clone() it for a new run with a budget of its own."
-            )
-
-    def _parameters(self) -> dict[str, Any]:
-        found = {k: v for k, v in self.get_params(deep=False).items() if k not in APART}
-        return json.loads(json.dumps(found, default=_plain))
-
+    # ------------------------------------------------------------ attributes
     def _extra(self, aside: Any, targets: Targets, batch: int) -> dict[str, Any]:
         classes = targets.attributes.get("classes_")
         names = getattr(aside, "feature_names_in_", None)
@@ -326,7 +240,6 @@ class OnlineModel(LinearModel):
             "assumptions": list(targets.assumptions),
         }
 
-    # ------------------------------------------------------------ attributes
     def _show(self) -> None:
         run, extra = self._run, self._kept
         assert run is not None
@@ -398,11 +311,3 @@ class OnlineModel(LinearModel):
             state["_certificate"] = self.privacy_
         state.pop("_run", None)
         return state
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else str(value)
-
-
-def _thawed(parameters: dict[str, Any]) -> dict[str, Any]:
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in parameters.items()}
