@@ -15,7 +15,7 @@ from privopt.facts import Facts
 from privopt.losses import CappedLogistic, Logistic
 from privopt.oracle import ClippedGradient, Query
 from privopt.problem import Problem
-from privopt.solvers.dp_ftrl import Leader, Task, delay
+from privopt.solvers.dp_ftrl import Leader, Task, check_leader, delay
 
 
 class OnlineLogisticRegression(OnlineModel, LinearClassifier):
@@ -214,6 +214,7 @@ class OnlineLogisticRegression(OnlineModel, LinearClassifier):
         return Task(facts, recipe.budget, 1, facts.lipschitz(), 0.0, lag)
 
     def _leader(self, recipe: Recipe, kept: dict[str, Any]) -> Leader:
+        check_leader(None, self.momentum, 0.0)
         domain, features = recipe.problem.domain, kept["features"]
         start = domain.centre(recipe.problem.dimension(features))
         regularisation = 1.0
