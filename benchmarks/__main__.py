@@ -20,6 +20,7 @@ NAMES = (
     "excess_risk",
     "rates",
     "high_dimensional",
+    "correlated",
 )
 
 

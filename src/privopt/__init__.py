@@ -16,8 +16,8 @@ from privopt.estimators import (
     Ridge,
     SparseLogisticRegression,
 )
-from privopt.planner import plan, quantile, solve
-from privopt.privacy import Budget, Certificate, PrivacyWarning, Refused
+from privopt.planner import plan, prefix_sums, quantile, solve
+from privopt.privacy import Budget, Certificate, Participation, PrivacyWarning, Refused
 from privopt.problem import Problem
 
 __version__ = version("privopt")
@@ -32,6 +32,7 @@ __all__ = [
     "LogisticRegression",
     "OnlineLinearRegression",
     "OnlineLogisticRegression",
+    "Participation",
     "PrivacyWarning",
     "Problem",
     "QuantileRegressor",
@@ -42,6 +43,7 @@ __all__ = [
     "geometry",
     "losses",
     "plan",
+    "prefix_sums",
     "quantile",
     "solve",
 ]

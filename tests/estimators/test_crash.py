@@ -1,4 +1,4 @@
-"""kill -9 at every point of a step: nothing is lost, nothing is released twice, all is accounted."""
+"""kill -9 at every point of a step: nothing is lost, repeated or left out of the account."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def releases():
 @pytest.mark.parametrize("noise", ["honaker", "blt", "independent", "tree"])
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 def test_epsilon_at_every_moment(noise, relation):
-    """Exactly the Gaussian of the steps so far, from the dense encoder, and the budget at the end."""
+    """The Gaussian of the steps so far, by the dense encoder, and the budget at the end."""
     X, y = circle()
     model = logistic(noise=noise, neighbouring=relation)
     C = named(noise, 40, Participation.single_pass()).encode(np.eye(40))

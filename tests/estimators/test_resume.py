@@ -119,7 +119,7 @@ def test_other_parameters_are_refused(stream, tmp_path, how, words):
 def test_another_estimator_is_refused(stream, tmp_path):
     feed(make(tmp_path / "run"), stream, 0, 2)
     other = OnlineLinearRegression(checkpoint=tmp_path / "run")
-    with pytest.raises(Refused, match="cannot change|holds a run of"):
+    with pytest.raises(Refused, match="cannot change"):
         other.resume()
 
 

@@ -1,4 +1,4 @@
-"""The trust-region solve against its optimality conditions, and the isometry of symmetric matrices."""
+"""The trust-region solve against its optimality conditions, and the isometry svec."""
 
 from __future__ import annotations
 

@@ -126,12 +126,12 @@ def test_a_run_is_gradient_descent_on_what_was_released():
 def test_penalties_in_closed_form(gradients, domain, ridge):
     """The iterate beats every nearby and random point of the domain on the stated objective."""
     leader = Leader(domain, domain.centre(P), 2.0, 0.5, l1=0.03, ridge=ridge)
-    rng = np.random.default_rng(3)
+    rng, centre = np.random.default_rng(3), domain.centre(P)
     for t, gradient in enumerate(gradients[:12], start=1):
         leader.take(gradient)
         theta, direction = leader.iterate(), leader._direction()
 
-        def value(w, direction=direction, t=t, centre=domain.centre(P)):
+        def value(w, direction=direction, t=t, centre=centre):
             penalty = 0.03 * np.abs(w).sum() + ridge / 2 * w @ w
             return direction @ w + t * penalty + 2.0 / 2 * (w - centre) @ (w - centre)
 
@@ -227,14 +227,14 @@ def test_an_adversary_who_sees_the_model_stays_below_the_bound():
     assert 0.02 < np.mean(found) < task.regret(n, norms, lam)
 
 
-def test_lambda_minimises_the_regret():
-    for l2 in (0.0, 0.05):
-        facts = Facts(Problem(Logistic(), L2Ball(2.0), l2=l2), 1000, 4, "zero_out")
-        task = Task(facts, Budget(1.0, 1e-6), 1, 1.0, 0.0, 0.0)
-        norms = np.full(200, 9.0)
-        best = task.best(200, norms)
-        least = minimize(lambda v: task.regret(200, norms, math.exp(v[0])), [math.log(best)]).fun
-        assert task.regret(200, norms, best) <= least * (1.01 if l2 else 1 + 1e-9)
+@pytest.mark.parametrize("l2", [0.0, 0.05])
+def test_lambda_minimises_the_regret(l2):
+    facts = Facts(Problem(Logistic(), L2Ball(2.0), l2=l2), 1000, 4, "zero_out")
+    task = Task(facts, Budget(1.0, 1e-6), 1, 1.0, 0.0, 0.0)
+    norms = np.full(200, 9.0)
+    best = task.best(200, norms)
+    least = minimize(lambda v: task.regret(200, norms, math.exp(v[0])), [math.log(best)]).fun
+    assert task.regret(200, norms, best) <= least * (1.01 if l2 else 1 + 1e-9)
 
 
 # ---------------------------------------------------------------- settings

@@ -13,6 +13,7 @@ from privopt.oracle.queries import (
     Moments,
     NormHistogram,
     Query,
+    RowSum,
 )
 from privopt.oracle.reach import FunctionFacts, Reach
 from privopt.oracle.rows import RowBounds
@@ -38,6 +39,7 @@ __all__ = [
     "Reach",
     "RowBounds",
     "RowMap",
+    "RowSum",
     "Sampler",
     "Sealed",
     "View",

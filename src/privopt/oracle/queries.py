@@ -121,6 +121,25 @@ class CoordinateClippedGradient:
 
 
 @dataclass(frozen=True, slots=True)
+class RowSum:
+    """Sum of the records' effective rows, whose l2 norm the oracle clips to ``bound``."""
+
+    bound: float
+    norm: ReachNorm = "l2"
+
+    def radius(self) -> float:
+        return self.bound
+
+    def diameter(self) -> float:
+        return 2 * self.bound
+
+    def total(self, rows: Rows, at: np.ndarray) -> np.ndarray:
+        if not rows.bounds.size <= self.bound:
+            raise Refused("the rows are longer than the question says.")
+        return rows.weighted_sum(np.zeros(rows.dimension), lambda z, y, size: z * 0.0 + 1.0)
+
+
+@dataclass(frozen=True, slots=True)
 class CountRecords:
     """Number of records that are not empty."""
 

@@ -23,7 +23,7 @@ from scipy.signal import lfilter
 from scipy.special import expit, logit
 
 from privopt.privacy.factorizations.factorization import Draw, NoiseStream
-from privopt.privacy.factorizations.toeplitz import CHUNK, Toeplitz, shifts
+from privopt.privacy.factorizations.toeplitz import Toeplitz, chunks, shifts, subtract_product
 from privopt.privacy.participation import Participation
 
 NEGLIGIBLE = 1e-3
@@ -78,15 +78,12 @@ class _Buffers(NoiseStream):
         self._shape: tuple[int, ...] = ()
 
     def next(self, draw: Draw) -> np.ndarray:
-        noise = draw()
+        noise = np.ascontiguousarray(draw(), dtype=float)
         if self.step == 0:
             self._start(noise.shape)
-        flat, decays = noise.reshape(-1), self._decays[:, None]
-        for start in range(0, len(flat), CHUNK):
-            here = flat[start : start + CHUNK]
-            kept = self._kept[:, start : start + CHUNK]
-            here -= self._weights @ kept
-            kept *= decays
+        for here, kept in chunks(noise.reshape(-1), self._kept):
+            subtract_product(here, self._weights, kept)
+            kept *= self._decays[:, None]
             kept += here
         self.step += 1
         return noise

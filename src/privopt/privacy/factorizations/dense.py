@@ -19,10 +19,13 @@ from scipy.optimize import minimize
 
 from privopt.privacy.budget import Refused
 from privopt.privacy.factorizations.factorization import Draw, Factorization, NoiseStream
+from privopt.privacy.factorizations.square_root import SquareRoot
 from privopt.privacy.factorizations.tree import Tree
 from privopt.privacy.participation import Participation, Pattern
 
 MOST_STEPS = 2048
+UPHILL = 100.0
+"""A logarithm of an error that no stream has."""
 
 
 @dataclass(frozen=True)
@@ -204,15 +207,24 @@ def _optimal_encoder(steps: int, separation: int | None) -> np.ndarray:
         try:
             factor = cho_factor(matrix(entries), lower=True)
         except np.linalg.LinAlgError:
-            return 1e300, np.zeros_like(entries)  # the line search steps back
+            return UPHILL, np.zeros_like(entries)  # the line search steps back
         solved = cho_solve(factor, workload)
         error = float(np.trace(solved))
         pull = cho_solve(factor, solved.T)
         return np.log(error), -2 * pull[i, j] / error
 
-    start = np.zeros(len(i))
+    # The square root's X, drawn towards the identity until its free entries alone are enough.
+    root = SquareRoot(steps).encode(np.eye(steps))
+    gram = root.T @ root
+    start = (gram / np.sqrt(np.outer(np.diag(gram), np.diag(gram))))[i, j]
+    while np.linalg.eigvalsh(matrix(start))[0] < 1e-3:
+        start *= 0.8
     found = minimize(
-        objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 2000, "maxfun": 4000}
+        objective,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": 5000, "maxfun": 10_000, "maxcor": 30, "ftol": 1e-13, "gtol": 1e-8},
     )
     return encoder_of(matrix(found.x))
 

@@ -13,11 +13,12 @@ Otherwise c is replaced by the smallest non-increasing sequence above |c|, an up
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.fft import next_fast_len
+from scipy.linalg import get_blas_funcs
 
 from privopt.privacy.factorizations.factorization import Draw, Factorization, NoiseStream
 from privopt.privacy.participation import Participation, Pattern
@@ -76,7 +77,7 @@ class Ring(NoiseStream):
         self._shape: tuple[int, ...] = ()
 
     def next(self, draw: Draw) -> np.ndarray:
-        noise = draw()
+        noise = np.ascontiguousarray(draw(), dtype=float)
         room = len(self._rest)
         if self.step == 0:
             self._start(noise.shape)
@@ -85,7 +86,8 @@ class Ring(NoiseStream):
             filled = min(self.step, room)
             # Row r of the ring holds the value of the latest step that is r modulo the room.
             age = (self.step - 1 - np.arange(filled)) % room
-            subtract_product(flat, self._rest[age], self._kept[:filled])
+            for here, kept in chunks(flat, self._kept[:filled]):
+                subtract_product(here, self._rest[age], kept)
         if self._first != 1.0:
             noise /= self._first
         if room:
@@ -111,14 +113,24 @@ class Ring(NoiseStream):
                 row[:] = vector.reshape(-1)
 
 
-CHUNK = 1 << 14
+CHUNK = 1 << 15
 """Coordinates handled at a time: what is kept of them fits into a processor's cache."""
 
 
-def subtract_product(flat: np.ndarray, weights: np.ndarray, kept: np.ndarray) -> None:
-    """flat -= weights @ kept, without a second vector of that length."""
+(AXPY,) = get_blas_funcs(("axpy",), dtype=np.float64)
+"""y <- a x + y in place."""
+
+
+def chunks(flat: np.ndarray, kept: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Views of a vector and of the rows kept beside it, a few coordinates at a time."""
     for start in range(0, len(flat), CHUNK):
-        flat[start : start + CHUNK] -= weights @ kept[:, start : start + CHUNK]
+        yield flat[start : start + CHUNK], kept[:, start : start + CHUNK]
+
+
+def subtract_product(here: np.ndarray, weights: np.ndarray, kept: np.ndarray) -> None:
+    """here -= weights @ kept, in place."""
+    for weight, row in zip(weights, kept, strict=True):
+        AXPY(row, here, a=-weight)
 
 
 # ---------------------------------------------------------------- series

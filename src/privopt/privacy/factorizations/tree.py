@@ -24,6 +24,9 @@ from privopt.privacy.factorizations.separated_nodes import most_squared_nodes
 from privopt.privacy.participation import Participation, Pattern
 
 Accounting = Literal["exact", "nodes"]
+MOST_LISTED = 1 << 18
+"""Steps of a single pass that are gone through one by one; of longer ones the largest is bounded
+by that of the next whole tree."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,8 @@ class Tree(Factorization):
         smaller."""
         released = self._released(released)
         participation = participation.fitted(max(released, 1))
+        if participation.times == 1 and released > MOST_LISTED:
+            return self._longest_path(released)
         patterns = participation.orders(released)
         if patterns is None:
             return float(
@@ -147,6 +152,20 @@ class Tree(Factorization):
                 )
             )
         return float(self.losses_squared(patterns, released).max()) if patterns else 0.0
+
+    def _longest_path(self, released: int) -> float:
+        """Largest loss of one step in a whole tree that holds this many: over all ways in which a
+        step can be swallowed by higher and higher nodes."""
+        top = (released - 1).bit_length()
+        if self.accounting == "nodes":
+            return float(released.bit_length())
+        heights = np.arange(top + 1)
+        best = self.entering(heights) ** 2
+        for height in range(1, top + 1):
+            below = heights[:height]
+            through = self.staying(np.full(height, height), below) ** 2
+            best[height] = max(best[height], float(np.max(best[:height] + through)))
+        return float(best.max())
 
     # ------------------------------------------------------------ completion
     def completed_steps(self) -> int:
