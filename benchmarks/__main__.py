@@ -17,6 +17,7 @@ NAMES = (
     "fit_speed",
     "adult_accuracy",
     "classifier",
+    "regression",
     "excess_risk",
     "rates",
     "high_dimensional",

@@ -13,7 +13,9 @@ from privopt.losses import (
     Huber,
     Logistic,
     Quantile,
+    Smoothed,
     SmoothedHinge,
+    SmoothedQuantile,
     Squared,
 )
 
@@ -152,3 +154,34 @@ def test_a_constant_fit_of_the_quantile_loss_is_the_quantile():
     sample = np.sort(np.random.default_rng(0).normal(size=101))
     risks = [Quantile(0.8).value(np.full(101, t), sample).sum() for t in sample]
     assert sample[int(np.argmin(risks))] == np.quantile(sample, 0.8)
+
+
+def test_smoothed_lines_are_the_smoothed_losses_that_have_a_name():
+    for w in (0.05, 0.7):
+        for y in (-1.0, 1.0):
+            for one, other in (
+                (Smoothed(Hinge(), w), SmoothedHinge(w)),
+                (Smoothed(Quantile(0.3), w), SmoothedQuantile(0.3, w)),
+            ):
+                np.testing.assert_allclose(one.value(Z, y), other.value(Z, y), atol=1e-14)
+                np.testing.assert_allclose(one.slope(Z, y), other.slope(Z, y), atol=1e-14)
+                assert one.smoothness == pytest.approx(other.smoothness)
+
+
+@pytest.mark.parametrize("loss", [Absolute(), Quantile(0.2), Hinge()], ids=repr)
+def test_smoothing_adds_at_most_its_excess(loss):
+    smooth = Smoothed(loss, 0.6)
+    for y in (-1.0, 1.0):
+        added = smooth.value(Z, y) - loss.value(Z, y)
+        assert added.min() >= -1e-12
+        kink = np.array([y])
+        most = smooth.value(kink, kink) - loss.value(kink, kink)
+        assert added.max() <= most[0] + 1e-12
+        assert most[0] == pytest.approx(smooth.excess)
+
+
+def test_only_two_lines_can_be_smoothed():
+    with pytest.raises(ValueError, match="two lines"):
+        Smoothed(Logistic(), 0.1)
+    with pytest.raises(ValueError, match="positive finite width"):
+        Smoothed(Hinge(), 0.0)

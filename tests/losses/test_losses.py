@@ -15,6 +15,7 @@ from privopt.losses import (
     Logistic,
     Loss,
     Quantile,
+    Smoothed,
     SmoothedHinge,
     SmoothedQuantile,
     Squared,
@@ -40,6 +41,9 @@ LOSSES = [
     SmoothedQuantile(0.5),
     SmoothedQuantile(0.9, width=0.7),
     SmoothedQuantile(0.1, width=0.05),
+    Smoothed(Absolute(), 0.3),
+    Smoothed(Quantile(0.2), 0.1),
+    Smoothed(Hinge(), 0.4),
 ]
 GRID = np.linspace(-6.0, 6.0, 24_001)
 every = pytest.mark.parametrize("loss", LOSSES, ids=repr)
@@ -60,7 +64,9 @@ def kinks_of(loss: Loss, y: float) -> list[float]:
             return [y * math.log(1 / cap - 1)]
         case Squared(residual_clip=w) | Huber(width=w) | SmoothedQuantile(width=w):
             return [y - w, y + w]
-        case SmoothedHinge(width=w):
+        case Smoothed(loss=Absolute() | Quantile(), width=w):
+            return [y - w, y + w]
+        case SmoothedHinge(width=w) | Smoothed(loss=Hinge(), width=w):
             return [y * (1.0 - w), y * (1.0 + w)]
     return [y]
 
@@ -141,7 +147,8 @@ def test_one_signed_says_whether_the_slope_changes_its_sign(loss):
     changes = any((s > 0).any() and (s < 0).any() for s in slopes)
     assert loss.one_signed is not changes
     classifiers = Logistic | CappedLogistic | Hinge | SmoothedHinge
-    assert loss.classification is isinstance(loss, classifiers)
+    inner = loss.loss if isinstance(loss, Smoothed) else loss
+    assert loss.classification is isinstance(inner, classifiers)
 
 
 @every

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 from scipy.integrate import cumulative_trapezoid
 
-from privopt.geometry import Box, L1Ball, L2Ball, Polytope, Simplex
+from privopt.geometry import Box, L1Ball, L2Ball, Near, Polytope, Simplex, WholeSpace
 from privopt.losses import Absolute, Hinge, Huber, Logistic, Quantile, SmoothedHinge, Squared
 from privopt.mechanisms import ExponentialDensity, Gate
 from privopt.mechanisms.density import body_of, sandwich
@@ -158,6 +158,9 @@ BODIES = [
     L2Ball(1.0, centre=(4.0, 8.0)),
     Box(-1.0, (0.5, 2.0)),
     L1Ball(1.5),
+    Near(WholeSpace(), np.array([0.5, -0.3]), 0.8),
+    Near(Box(-1.0, (0.5, 2.0)), np.array([0.4, 1.0]), 0.7),
+    Near(L1Ball(1.5), np.array([1.5, 0.0]), 0.5),
 ]
 
 
@@ -177,7 +180,13 @@ def test_two_dimensional_laws(domain, method):
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(
-    "domain", [Simplex(2.0), Polytope([[0, 0, 0], [1, 0, 0], [0, 2, 0]])], ids=repr
+    "domain",
+    [
+        Simplex(2.0),
+        Polytope([[0, 0, 0], [1, 0, 0], [0, 2, 0]]),
+        Near(Simplex(2.0), np.array([0.3, 0.7, 1.0]), 0.6),
+    ],
+    ids=repr,
 )
 @pytest.mark.parametrize("loss", [Hinge(), SmoothedHinge(0.3)], ids=repr)
 def test_flat_domains(domain, loss):

@@ -106,6 +106,22 @@ def test_hostile_neighbours_stay_within_the_sensitivity(neighbouring, domain, lo
         assert moved <= algorithm.sensitivity(first.reach)
 
 
+@every_relation
+@pytest.mark.parametrize("loss", [Hinge(), Absolute()], ids=repr)
+def test_rounded_kinks_stay_within_the_sensitivity_and_attain_it(neighbouring, loss):
+    algorithm = Minimiser(3.0, 1e-3, width=1e-3)
+    for pair in hostile_pairs(neighbouring, classification=loss.classification):
+        first = over(*pair.first, loss, neighbouring)
+        second = over(*pair.second, loss, neighbouring)
+        moved = np.linalg.norm(value(algorithm, first) - value(algorithm, second))
+        assert moved <= algorithm.sensitivity(first.reach)
+    # A lone record on a line of the loss, against none.
+    one = over(np.ones((1, 1)), np.ones(1), loss, neighbouring)
+    none = over(np.full((1, 1), np.nan), np.ones(1), loss, neighbouring)
+    moved = abs(value(algorithm, one) - value(algorithm, none))[0]
+    assert moved == pytest.approx(1 / 3.0, rel=5e-3)
+
+
 @pytest.mark.parametrize("neighbouring", ["zero_out", "replace_one"])
 def test_the_sensitivity_is_attained(neighbouring):
     """A single record on the linear part of the loss moves the minimiser by L / Lambda exactly."""

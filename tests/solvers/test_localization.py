@@ -5,13 +5,12 @@ import pytest
 
 from privopt import Budget, Problem, Refused, solve
 from privopt.facts import Facts
-from privopt.geometry import Box, L1Ball, L2Ball, Simplex, WholeSpace
-from privopt.losses import Logistic
+from privopt.geometry import Box, L1Ball, L2Ball, Near, Simplex, WholeSpace
+from privopt.losses import Absolute, Hinge, Logistic
 from privopt.mechanisms import Gate, Minimiser, OutputPerturbation
 from privopt.noise import SeededSource, SilentSource
 from privopt.oracle import Oracle, RowBounds
 from privopt.solvers import catalogue, declare
-from privopt.solvers.localization import Near
 from privopt.solvers.solver import Plan
 
 SOLVER = catalogue()["localization"]
@@ -104,6 +103,83 @@ def test_measured_error():
     assert 0.015 < found - least < 0.1
     bound = SOLVER.settings(Facts(task, n, 2, "replace_one"), budget).bound
     assert found - least <= n * bound
+
+
+@pytest.mark.statistical
+def test_the_exponential_second_stage_has_its_law():
+    """In the ball the objective is nearly a quadratic, so that inverse temperature times excess is
+    Gamma(p/2): mean p/(2 k), 4.6 on the sum at n = 1e4. A scale off by two is far outside."""
+    n, p, l2, runs = 10_000, 2, 0.02, 300
+    X, y = rows(n, p)
+    task, budget = Problem(Logistic(), L2Ball(5.0), l2=l2), Budget(1.0, 0.0, "replace_one")
+
+    def total(w):
+        return float(np.logaddexp(0, -y * (X @ w)).sum() + n * l2 / 2 * w @ w)
+
+    exact = solve(
+        task, X, y, budget=Budget(1e6), solver="objective_perturbation", random_state=0
+    ).theta
+    results = [
+        solve(
+            task,
+            X,
+            y,
+            budget=budget,
+            solver=SOLVER.name,
+            second_stage="density",
+            random_state=s,
+        )
+        for s in range(runs)
+    ]
+    k = 0.5 / (2 * 2 * results[0].plan.settings.radius)
+    excess = np.array([total(r.theta) for r in results]) - total(exact)
+    mean, spread = p / (2 * k), np.sqrt(p / 2) / k / np.sqrt(runs)
+    assert abs(excess.mean() - mean) < 5 * spread
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize(
+    ("loss", "domain"),
+    [(Absolute(), L2Ball(2.0)), (Hinge(), Box(-1.0, 1.0)), (Hinge(), WholeSpace())],
+    ids=repr,
+)
+def test_losses_with_a_kink(loss, domain, delta):
+    """Strongly convex and not smooth: what the algorithm was made for. The mean is below the bound,
+    and the ball is smaller than the domain."""
+    n, p = 2000, 2
+    X, y = rows(n, p)
+    if not loss.classification:
+        y = X[:, 0] + 0.2 * y
+    task, budget = Problem(loss, domain, l2=0.1, theta_norm=3.0), Budget(1.0, delta)
+
+    def mean(w):
+        return float(loss.value(X @ w, y).mean() + 0.05 * w @ w)
+
+    exact = solve(
+        task, X, y, budget=Budget(1e5), solver="output_perturbation", random_state=0
+    ).theta
+    results = [
+        solve(task, X, y, budget=budget, solver=SOLVER.name, random_state=s, **how)
+        for s in range(20)
+        for how in ({"n_iter": 50} if delta else {},)
+    ]
+    settings = results[0].plan.settings
+    assert settings.second_stage == ("gradients" if delta else "density")
+    assert settings.width > 0
+    assert np.mean([mean(r.theta) for r in results]) - mean(exact) <= settings.bound
+    assert settings.radius < 1.0
+
+
+def test_too_many_dimensions_for_an_exact_draw_are_refused():
+    task = Problem(Absolute(), L2Ball(2.0), l2=0.1)
+    text = SOLVER.refuse(Facts(task, 1000, 5, "zero_out"), Budget(1.0))
+    assert text is not None
+    assert text.startswith(SOLVER.name)
+    assert "at most 4 dimensions" in text
+    assert SOLVER.refuse(Facts(task, 1000, 5, "zero_out"), Budget(1.0, 1e-6)) is None
+    with pytest.raises(ValueError, match="second_stage must be one of density"):
+        SOLVER.settings(Facts(task, 1000, 3, "zero_out"), Budget(1.0), second_stage="objective")
 
 
 # ------------------------------------------------------------ the small domain

@@ -27,7 +27,7 @@ from privopt.problem import Problem
 from privopt.solvers import Plan, catalogue, execute, row_bounds
 
 Data = tuple[np.ndarray, np.ndarray]
-ESTIMATORS = ("LogisticRegression", "LogisticRegression with bounds")
+ESTIMATORS = ("LogisticRegression", "LogisticRegression(bounds)")
 ESTIMATOR_SHARE = 0.5
 EPSILONS = (1.0, 4.0)
 DELTAS = (0.0, 1e-5)

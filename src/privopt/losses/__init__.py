@@ -7,6 +7,7 @@ from privopt.losses.huber import Huber
 from privopt.losses.logistic import Logistic
 from privopt.losses.loss import Loss
 from privopt.losses.quantile import Quantile, SmoothedQuantile
+from privopt.losses.smoothed import Smoothed
 from privopt.losses.squared import Squared
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Logistic",
     "Loss",
     "Quantile",
+    "Smoothed",
     "SmoothedHinge",
     "SmoothedQuantile",
     "Squared",

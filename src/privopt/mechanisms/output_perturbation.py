@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from privopt.geometry import Domain, WholeSpace
+from privopt.losses import Smoothed
 from privopt.mechanisms.descend import descend
 from privopt.mechanisms.minimise import minimise
 from privopt.noise import Source, gaussian, norm_gamma
@@ -80,12 +81,12 @@ class OutputPerturbation:
         return value + gaussian(source, scale, value.size)
 
 
-def convex_facts(reach: Reach, what: str) -> FunctionFacts:
-    """Facts of a loss that is convex, smooth and Lipschitz; a sentence for any other."""
+def convex_facts(reach: Reach, what: str, *, smooth: bool = True) -> FunctionFacts:
+    """Facts of a loss that is convex, Lipschitz and (if asked) smooth; a sentence for others."""
     facts = reach.facts
     if facts is None or not facts.convex:
         raise Refused(f"{what} needs a convex loss.")
-    if not math.isfinite(facts.smoothness):
+    if smooth and not math.isfinite(facts.smoothness):
         raise Refused(f"{what} needs a smooth loss.")
     if not math.isfinite(facts.lipschitz):
         raise Refused(f"{what} needs a Lipschitz loss: clip its residual.")
@@ -105,6 +106,9 @@ class Minimiser:
         included, with L the Lipschitz constant of one record.
     domain : Domain, default=WholeSpace()
     centre : tuple of float, optional
+    width : float, default=0
+        If positive, for losses with a kink: minimise the smoothed loss instead (``losses.Smoothed``), which is
+        convex with the same Lipschitz constant, so that the sensitivity stays the same.
 
     Formal guarantee
     ----------------
@@ -119,18 +123,24 @@ class Minimiser:
     tolerance: float
     domain: Domain = field(default_factory=WholeSpace)
     centre: tuple[float, ...] | None = None
+    width: float = 0.0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.width < math.inf:
+            raise ValueError(f"width must be non-negative and finite, got {self.width!r}.")
         for name in ("regularisation", "tolerance"):
             value = getattr(self, name)
             if not 0 < value < math.inf:
                 raise ValueError(f"{name} must be positive and finite, got {value!r}.")
 
     def sensitivity(self, reach: Reach) -> float:
-        facts = convex_facts(reach, "output perturbation of a minimiser")
+        what = "output perturbation of a minimiser"
+        facts = convex_facts(reach, what, smooth=self.width == 0)
         return (reach.radius + 2 * self.tolerance * facts.lipschitz) / self.regularisation
 
     def value(self, objective: Objective) -> np.ndarray:
+        if self.width > 0:
+            objective = Objective(objective.rows, Smoothed(objective.loss, self.width))
         size, loss = objective.rows.bounds.size, objective.loss
         # Half of the tolerance is left to the rounding error of the computed gradient.
         gradient_norm = self.tolerance * loss.lipschitz_in("l2", size) / 2

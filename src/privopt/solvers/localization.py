@@ -1,7 +1,7 @@
 """Localization: output perturbation finds a small ball that holds the minimiser, then search there.
 
-Problem: min over a domain C of sum of f(<x_i, theta>, y_i) + lambda/2 ||theta||^2, f convex, smooth
-and Lipschitz, rows bounded.
+Problem: min over a domain C of sum of f(<x_i, theta>, y_i) + lambda/2 ||theta||^2, f convex and
+Lipschitz, rows bounded.
 
 Algorithm: with Lambda = max(lambda, what the bound below wants), J the sum with strong convexity
 Lambda and S = (a L + 2 tolerance L)/Lambda, half of the budget (of epsilon if pure, of mu^2 if
@@ -11,14 +11,17 @@ probability 1 - n^-2, where, with t = 2 log n and S_1 the noise scale,
 * pure: rho = S_1 (p + sqrt(2 p t) + t), the tail of a Gamma variable;
 * Gaussian: rho = S_1 (sqrt(p) + sqrt(2 t)), the tail of a chi variable;
 
-plus the tolerance. The other half of the budget minimises J over C_0 = C intersected with the ball
-B(theta_0, rho): by noisy gradient descent from theta_0 if Gaussian, by objective perturbation with
-its regulariser centred at theta_0 if pure (the original samples from an exponential density).
+plus the tolerance, plus sqrt(2 h / Lambda) where rounding off a kink of f added up to h to the sum
+(about a tenth). The other half of the budget
+minimises J over C_0 = C intersected with the ball B(theta_0, rho): by noisy gradient descent from
+theta_0 if Gaussian; if pure, by objective perturbation with its regulariser centred at theta_0, or,
+for losses with a kink, by a draw from the exponential density on C_0, as in the original.
 
 Bound on the expected excess of the sum: the second stage's own with radius rho in place of R, plus
 n^-2 times the largest possible excess, plus (Lambda - lambda) R^2/2. For strongly convex problems
 that is O(p L^2/(Lambda mu^2)) up to logarithms. On smooth losses it measures worse than objective
-perturbation, and the planner does not choose it.
+perturbation, and the planner does not choose it; there the exponential density is the weaker second
+stage by two orders of magnitude.
 
 References: Bassily, Smith and Thakurta (2014), FOCS, algorithms 3 and 4, with radii and constants
 corrected.
@@ -28,31 +31,35 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from privopt.facts import Facts
-from privopt.geometry import Domain, L2Ball
-from privopt.geometry.domain import Vector
-from privopt.geometry.norms import Norm, ratio
+from privopt.geometry import L2Ball, Near
 from privopt.mechanisms import Gate, Minimiser, ObjectivePerturbation, OutputPerturbation
 from privopt.mechanisms.objective_perturbation import Noise
 from privopt.oracle import Oracle
 from privopt.privacy import Budget
 from privopt.privacy.profiles import gaussian_epsilon, gaussian_mu
 from privopt.problem import Problem
+from privopt.solvers.exponential_sampling import ExponentialSampling, ExponentialSettings
 from privopt.solvers.noisy_gd import NoisyGD, NoisyGDSettings
 from privopt.solvers.objective_perturbation import ObjectivePerturbationSolver, ObjectiveSettings
 from privopt.solvers.output_perturbation import (
     TOLERANCE,
     noise_multiplier,
-    refuse_unless_smooth_and_convex,
+    refuse_unless_convex,
+    rounding,
     sensitivity,
     strong_convexity,
 )
 from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+
+Stage = Literal["gradients", "objective", "density"]
+
+ROUNDED = 0.1
+"""Share of the radius that rounding off a kink may add."""
 
 SHARE = 0.5
 """Share of the budget for the first stage: the bound is inversely proportional to both parts."""
@@ -68,9 +75,11 @@ class LocalizationSettings(Settings):
     noise_multiplier: float
     regularisation: float
     tolerance: float
+    width: float
     radius: float
     failure: float
-    second: NoisyGDSettings | ObjectiveSettings
+    second_stage: Stage
+    second: NoisyGDSettings | ObjectiveSettings | ExponentialSettings
 
     def public(self) -> dict[str, Any]:
         own = asdict(self)
@@ -84,8 +93,8 @@ class Localization(Solver):
     ----------------
     Every relation. The releases of both stages compose. Privacy uses what output perturbation uses
     (convexity and Lipschitz constant, a certified minimiser), and in the second stage the clip
-    alone (Gaussian) or what objective perturbation uses (pure: smoothness too). Whether the ball
-    holds the minimiser matters for utility, not for privacy.
+    alone (gradients, density) or what objective perturbation uses (smoothness too). Whether the
+    ball holds the minimiser matters for utility, not for privacy.
     """
 
     name: ClassVar[str] = "localization"
@@ -93,15 +102,22 @@ class Localization(Solver):
     reference: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
-        return refuse_unless_smooth_and_convex(self.name, facts)
+        sentence = refuse_unless_convex(self.name, facts)
+        if sentence is None and budget.pure and not facts.smooth:
+            near = replace(facts, problem=_stand_in(facts, facts.strong_convexity, 1.0))
+            draw = ExponentialSampling().refuse(near, budget)
+            sentence = draw and f"{self.name} without delta ends in an exact draw, and {draw}"
+        return sentence
 
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> LocalizationSettings:
         noise: Noise = choices.pop("noise", "pure" if budget.pure else "gaussian")
         regularisation: float | None = choices.pop("regularisation", None)
         # Steps of the Gaussian second stage; the pure one has no steps to count.
         n_iter: dict[str, int] = {k: choices.pop(k) for k in ("n_iter",) if k in choices}
+        stage: Stage | None = choices.pop("second_stage", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
+        stage = _stage(facts, noise, stage)
         if noise == "gaussian" and budget.pure:
             raise ValueError('noise="gaussian" needs delta > 0; use noise="pure".')
         reach = facts.radius() + float(np.linalg.norm(facts.problem.domain.centre(facts.p)))
@@ -109,7 +125,11 @@ class Localization(Solver):
 
         def radius(lam: float) -> float:
             scale = multiplier * sensitivity(facts, lam, TOLERANCE)
-            return scale * _tail(noise, facts.p, facts.n) + TOLERANCE * facts.lipschitz() / lam
+            size = scale * _tail(noise, facts.p, facts.n) + TOLERANCE * facts.lipschitz() / lam
+            return size + math.sqrt(2 * rounded(lam, size)[1] / lam)
+
+        def rounded(lam: float, size: float) -> tuple[float, float]:
+            return rounding(facts, lam, lam * (ROUNDED * size) ** 2 / 2)
 
         def risk(lam: float) -> float:
             """Close to the bound, and cheap: what either second stage achieves in the ball."""
@@ -119,8 +139,8 @@ class Localization(Solver):
 
         lam = strong_convexity(self.name, facts, regularisation, risk)
         size = min(radius(lam), facts.diameter())
-        near = replace(facts.problem, domain=L2Ball(size), l2=lam / facts.n)
-        second = _second_stage(replace(facts, problem=near), budget, noise, n_iter)
+        near = replace(facts, problem=_stand_in(facts, lam, size))
+        second = _second_stage(near, budget, stage, n_iter)
         failure = 1 / facts.n**2
         worst = 2 * (facts.n * facts.lipschitz() + lam * reach) * facts.radius()
         added = failure * worst + (lam - ridge) * reach**2 / 2
@@ -131,8 +151,10 @@ class Localization(Solver):
             noise_multiplier=multiplier,
             regularisation=lam,
             tolerance=TOLERANCE,
+            width=rounded(lam, radius(lam) / (1 + ROUNDED))[0],
             radius=size,
             failure=failure,
+            second_stage=stage,
             second=second,
         )
 
@@ -144,13 +166,18 @@ class Localization(Solver):
         settings: LocalizationSettings,
         tick: Tick = no_tick,
     ) -> np.ndarray:
-        minimiser = Minimiser(settings.regularisation, settings.tolerance, problem.domain)
+        minimiser = Minimiser(
+            settings.regularisation, settings.tolerance, problem.domain, width=settings.width
+        )
         mechanism = OutputPerturbation(settings.noise, settings.noise_multiplier, minimiser)
         released = gate.release(mechanism, oracle.everything().function(problem.loss))
         near = Near(problem.domain, problem.domain.project(released), settings.radius)
         if isinstance(settings.second, NoisyGDSettings):
             inside = replace(problem, domain=near)
             return NoisyGD().run(oracle, gate, inside, settings.second, tick)
+        if isinstance(settings.second, ExponentialSettings):
+            inside = replace(problem, domain=near)
+            return ExponentialSampling().run(oracle, gate, inside, settings.second, tick)
         theta = gate.release(
             _around(settings.second, settings.regularisation, near.point),
             oracle.everything().function(problem.loss),
@@ -167,13 +194,32 @@ def _tail(noise: Noise, p: int, n: int) -> float:
     return math.sqrt(p) + math.sqrt(2 * t)
 
 
+def _stage(facts: Facts, noise: Noise, stage: Stage | None) -> Stage:
+    possible: tuple[Stage, ...] = ("gradients",)
+    if noise == "pure":
+        possible = ("objective", "density") if facts.smooth else ("density",)
+    if stage is not None and stage not in possible:
+        raise ValueError(f"second_stage must be one of {', '.join(possible)} here; got {stage!r}.")
+    return possible[0] if stage is None else stage
+
+
+def _stand_in(facts: Facts, strong: float, size: float) -> Problem:
+    """The second stage's problem before its ball has a place: a ball about the domain's centre, or
+    the part of the domain in it."""
+    domain, middle = facts.problem.domain, facts.problem.domain.centre(facts.p)
+    ball = L2Ball(size) if not domain.bounded else Near(domain, middle, size)
+    return replace(facts.problem, domain=ball, l2=strong / facts.n)
+
+
 def _second_stage(
-    facts: Facts, budget: Budget, noise: Noise, choices: dict[str, int]
-) -> NoisyGDSettings | ObjectiveSettings:
+    facts: Facts, budget: Budget, stage: Stage, choices: dict[str, int]
+) -> NoisyGDSettings | ObjectiveSettings | ExponentialSettings:
     """Settings of the search in the ball, for the rest of the budget."""
     rest = 1 - SHARE
-    if noise == "pure":
+    if stage != "gradients":
         half = replace(budget, epsilon=rest * budget.epsilon, delta=0.0)
+        if stage == "density":
+            return ExponentialSampling().settings(facts, half)
         return ObjectivePerturbationSolver().settings(facts, half)
     # One part in 1e9 covers the rounding of mu to epsilon and back.
     mu = gaussian_mu(budget.epsilon, budget.delta) * math.sqrt(rest) * (1 - 1e-9)
@@ -192,49 +238,6 @@ def _around(second: ObjectiveSettings, strong: float, point: np.ndarray) -> Obje
         second.output_multiplier,
         centre=tuple(centre.tolist()),
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Near(Domain):
-    """The points of a domain within a distance of one of its points."""
-
-    domain: Domain
-    point: np.ndarray
-    distance: float
-
-    def project(self, x: ArrayLike) -> Vector:
-        """Exact: the projection is project(point + s (x - point)) for the largest s in [0, 1] at
-        which that lies within the distance, and its distance from the point grows with s."""
-        away = np.asarray(x, dtype=float) - self.point
-
-        def at(share: float) -> Vector:
-            return self.domain.project(self.point + share * away)
-
-        def inside(y: Vector) -> bool:
-            return bool(np.linalg.norm(y - self.point) <= self.distance)
-
-        if inside(at(1.0)):
-            return at(1.0)
-        low, high = 0.0, 1.0
-        for _ in range(60):
-            middle = (low + high) / 2
-            low, high = (middle, high) if inside(at(middle)) else (low, middle)
-        return at(low)
-
-    def centre(self, p: int) -> Vector:
-        return self.point.copy()
-
-    def radius(self, norm: Norm, p: int) -> float:
-        return self.distance * ratio(norm, "l2", p)
-
-    def diameter(self, norm: Norm, p: int) -> float:
-        return 2 * self.radius(norm, p)
-
-    def linear_minimiser(self, g: ArrayLike) -> Vector:
-        raise NotImplementedError("gradient descent asks for projections only.")
-
-    def gauge(self, x: ArrayLike) -> float:
-        raise NotImplementedError("gradient descent asks for projections only.")
 
 
 SOLVER = Localization()

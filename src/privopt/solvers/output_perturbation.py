@@ -1,7 +1,8 @@
 """Output perturbation: minimise a strongly convex objective to a certificate, add noise, project.
 
-Problem: min over a domain C of sum of f(<x_i, theta>, y_i) + lambda/2 ||theta||^2, f convex, smooth
-and Lipschitz, rows bounded.
+Problem: min over a domain C of sum of f(<x_i, theta>, y_i) + lambda/2 ||theta||^2, f convex and
+Lipschitz, rows bounded. A kink of f is rounded off (``losses.Smoothed``), so narrowly that it costs
+a hundredth of the bound: privacy uses the Lipschitz constant, which stays the same.
 
 Algorithm: Lambda = max(lambda, what the bound below wants), theta* = the minimiser over C with
 strong convexity Lambda, released as project(theta* + b). One record moves theta* by at most
@@ -25,6 +26,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from privopt.facts import Facts
+from privopt.losses import Smoothed
 from privopt.mechanisms import Gate, Minimiser, OutputPerturbation
 from privopt.mechanisms.objective_perturbation import Noise
 from privopt.oracle import Oracle
@@ -33,6 +35,12 @@ from privopt.privacy.profiles import gaussian_mu
 from privopt.problem import Problem
 from privopt.solvers.objective_perturbation import choose_noise, least_tolerance
 from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+
+ROUNDED = 0.01
+"""Share of the bound that rounding off a kink may add."""
+
+MOST_CONDITION = 1e6
+"""Condition number of the sum with a rounded kink; the rounding is wider rather than beyond it."""
 
 TOLERANCE = 1e-3
 """Distance of the computed minimiser from the exact one, in units of L / Lambda."""
@@ -48,6 +56,8 @@ class OutputSettings(Settings):
     regularisation: float
     ridge: float
     tolerance: float
+    width: float
+    """Half-width of the parabola in place of the loss's kink; 0 if it has none."""
 
 
 class OutputPerturbationSolver(Solver):
@@ -65,7 +75,7 @@ class OutputPerturbationSolver(Solver):
     reference: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
-        return refuse_unless_smooth_and_convex(self.name, facts)
+        return refuse_unless_convex(self.name, facts)
 
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> OutputSettings:
         noise: Noise | None = choices.pop("noise", None)
@@ -89,14 +99,16 @@ class OutputPerturbationSolver(Solver):
             return moved + (lam - ridge) * radius**2 / 2
 
         lam = strong_convexity(self.name, facts, regularisation, risk)
+        width, added = rounding(facts, lam, ROUNDED * risk(lam))
         return OutputSettings(
-            bound=risk(lam) / facts.n,
+            bound=(risk(lam) + added) / facts.n,
             passes=20.0,
             noise=noise,
             noise_multiplier=multiplier,
             regularisation=lam,
             ridge=ridge,
             tolerance=tolerance,
+            width=width,
         )
 
     def run(
@@ -111,7 +123,11 @@ class OutputPerturbationSolver(Solver):
         added = 1 - settings.ridge / settings.regularisation
         centre = added * problem.domain.centre(oracle.dimension)
         minimiser = Minimiser(
-            settings.regularisation, settings.tolerance, problem.domain, tuple(centre.tolist())
+            settings.regularisation,
+            settings.tolerance,
+            problem.domain,
+            tuple(centre.tolist()),
+            settings.width,
         )
         mechanism = OutputPerturbation(settings.noise, settings.noise_multiplier, minimiser)
         theta = gate.release(mechanism, oracle.everything().function(problem.loss))
@@ -119,8 +135,22 @@ class OutputPerturbationSolver(Solver):
         return problem.domain.project(theta)
 
 
+def refuse_unless_convex(name: str, facts: Facts) -> str | None:
+    """A sentence for a loss without a certified minimiser."""
+    if not facts.convex:
+        return f"{name} needs a convex loss; {facts.loss_name} is not convex."
+    if not facts.smooth and facts.problem.loss.pieces(np.ones(1)) is None:
+        return f"{name} needs a smooth loss or one of two lines; {facts.loss_name} is neither."
+    if not math.isfinite(facts.lipschitz()):
+        return (
+            f"{name} needs a Lipschitz loss; {facts.loss_name} is not: "
+            "use Squared(residual_clip=...) or Huber(width)."
+        )
+    return None
+
+
 def refuse_unless_smooth_and_convex(name: str, facts: Facts) -> str | None:
-    """A sentence for a loss without a certified minimiser or without a stable gradient step."""
+    """A sentence for a loss without a stable gradient step."""
     if not facts.convex:
         return f"{name} needs a convex loss; {facts.loss_name} is not convex."
     if not facts.smooth:
@@ -130,12 +160,18 @@ def refuse_unless_smooth_and_convex(name: str, facts: Facts) -> str | None:
             f"{name} needs a smooth loss; {facts.loss_name} is not smooth: "
             f'use {f"{other} or " if other else ""}solver="noisy_gd".'
         )
-    if not math.isfinite(facts.lipschitz()):
-        return (
-            f"{name} needs a Lipschitz loss; {facts.loss_name} is not: "
-            "use Squared(residual_clip=...) or Huber(width)."
-        )
-    return None
+    return refuse_unless_convex(name, facts)
+
+
+def rounding(facts: Facts, lam: float, wanted: float) -> tuple[float, float]:
+    """Half-width of the parabola in place of a kink, and what it adds to the sum of losses: as much
+    as wanted, or more where the minimiser would become too hard to find."""
+    if facts.smooth:
+        return 0.0, 0.0
+    unit = Smoothed(facts.problem.loss, 1.0)
+    stiff = facts.n * unit.smoothness_in("l2", facts.row_bound("l2"))
+    width = max(wanted / (facts.n * unit.excess), stiff / (lam * MOST_CONDITION))
+    return width, facts.n * unit.excess * width
 
 
 def noise_multiplier(facts: Facts, budget: Budget, noise: Noise, share: float = 1.0) -> float:

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from scipy.spatial import ConvexHull
 
-from privopt.geometry import Box, Domain, L1Ball, L2Ball, Polytope, Simplex
+from privopt.geometry import Box, Domain, L1Ball, L2Ball, Near, Polytope, Simplex
 from privopt.privacy.budget import Refused
 
 HULL_DIMENSION = 4
@@ -87,6 +87,8 @@ def _shape(domain: Domain, p: int) -> Body:
         return _hull(corners) if p <= HULL_DIMENSION + 1 else _simplex(domain.scale, p)
     if isinstance(domain, Polytope):
         return _hull(np.asarray(domain.vertices))
+    if isinstance(domain, Near):
+        return _near(domain, p)
     raise Refused(f"no exact sampler is known for {type(domain).__name__}: use L2Ball or Box.")
 
 
@@ -104,6 +106,35 @@ def _l2_ball(centre: np.ndarray, radius: float) -> Body:
     p = centre.size
     low, high = centre - radius, centre + radius
     return Body(np.zeros(p), np.eye(p), low, high, centre, radius, True, inside, supports, meets)
+
+
+def _near(near: Near, p: int) -> Body:
+    """A ball if the domain is all of space, else the domain's own coordinates in a smaller box."""
+    if not near.domain.bounded:
+        return _l2_ball(near.point, near.distance)
+    whole = _shape(near.domain, p)
+    inverse = np.linalg.pinv(whole.axes)
+    middle = inverse @ (near.point - whole.origin)
+    spread = near.distance * np.linalg.norm(inverse, axis=1)
+
+    def inside(t: np.ndarray) -> np.ndarray:
+        away = whole.thetas(t) - near.point
+        return whole.inside(t) & (np.einsum("ij,ij->i", away, away) <= near.distance**2)
+
+    def supports(a: np.ndarray) -> np.ndarray:
+        ball = a @ middle + near.distance * np.linalg.norm(a @ inverse, axis=1)
+        return np.minimum(whole.supports(a), ball)
+
+    return replace(
+        whole,
+        low=np.maximum(whole.low, middle - spread),
+        high=np.minimum(whole.high, middle + spread),
+        centre=middle,
+        radius=near.distance * float(np.linalg.norm(inverse, 2)),
+        round=False,
+        inside=inside,
+        supports=supports,
+    )
 
 
 def _l1_ball(radius: float, p: int) -> Body:
