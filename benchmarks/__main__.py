@@ -22,6 +22,7 @@ NAMES = (
     "rates",
     "high_dimensional",
     "correlated",
+    "online",
 )
 
 

@@ -39,13 +39,12 @@ def linear(n, p, seed=0, size=0.5, noise=0.1):
 
 @pytest.mark.parametrize("steps", [1, 13])
 @pytest.mark.parametrize("radius", [0.3, 5.0])
-def test_without_noise_it_is_ridge_regression_on_the_ball(steps, radius, monkeypatch):
+def test_without_noise_it_is_ridge_regression_on_the_ball(steps, radius):
     """Intercept, the problem's own ridge, and a ball that cuts the solution off."""
-    monkeypatch.setattr(module, "SAFETY", 0.0)
     X, y, _ = linear(400, 3, noise=0.3)
     problem = Problem(Squared(), L2Ball(radius), intercept=0.4, l2=0.05)
     facts = Facts(problem, 400, 4, "zero_out")
-    plan = Plan(SOLVER, facts, BUDGET, SOLVER.settings(facts, BUDGET, steps=steps))
+    plan = Plan(SOLVER, facts, BUDGET, SOLVER.settings(facts, BUDGET, steps=steps, shrinkage=0.0))
     source = SilentSource()
     oracle = Oracle.over(
         X, y, neighbouring="zero_out", bounds=row_bounds(plan), source=source, classification=False
@@ -185,6 +184,7 @@ def test_a_clip_that_no_residual_reaches_is_accepted():
         ({"steps": 0}, "steps must lie between 1 and 500"),
         ({"steps": 501}, "steps must lie between 1 and 500"),
         ({"label_bound": 0.0}, "label_bound must be positive"),
+        ({"shrinkage": -1.0}, "shrinkage must be non-negative"),
     ],
 )
 def test_bad_settings(choices, words):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Self
 
 from privopt.estimators.linear_regressor import EXPECTED_SIZE, LinearRegressor
@@ -51,6 +52,9 @@ class OnlineLinearRegression(OnlineModel, LinearRegressor):
     radius : float, optional
         Public radius of the ball that holds the model, for targets scaled to [-1, 1]. Default:
         8 / (norm of a row).
+    shrinkage : float, default=2.0
+        Ridge penalty in units of the noise's own size. 2 is safe; 0.5 is better where the records
+        are many for the number of features and the budget.
     noise : str, default="auto"
         Name of the correlated noise: auto, independent, tree, honaker, sqrt_toeplitz, banded, blt.
     average : bool, default=False
@@ -105,6 +109,7 @@ class OnlineLinearRegression(OnlineModel, LinearRegressor):
         bounds: Any = None,
         fit_intercept: bool = True,
         radius: float | None = None,
+        shrinkage: float = 2.0,
         noise: str = "auto",
         average: bool = False,
         nan_policy: str = "raise",
@@ -123,6 +128,7 @@ class OnlineLinearRegression(OnlineModel, LinearRegressor):
         self.bounds = bounds
         self.fit_intercept = fit_intercept
         self.radius = radius
+        self.shrinkage = shrinkage
         self.noise = noise
         self.average = average
         self.nan_policy = nan_policy
@@ -158,4 +164,7 @@ class OnlineLinearRegression(OnlineModel, LinearRegressor):
 
     def _leader(self, recipe: Recipe, kept: dict[str, Any]) -> QuadraticLeader:
         dimension = recipe.problem.dimension(kept["features"])
-        return QuadraticLeader(recipe.bounds, 1.0, dimension, self._ball())
+        if not 0 <= self.shrinkage < math.inf:
+            raise ValueError(f"shrinkage must be non-negative, got {self.shrinkage!r}.")
+        ball = self._ball()
+        return QuadraticLeader(recipe.bounds, 1.0, dimension, ball, shrinkage=self.shrinkage)

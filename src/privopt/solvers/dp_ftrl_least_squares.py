@@ -8,12 +8,12 @@ y x, in one vector with correlated noise, so that V_t = sum x x' + N and u_t = s
 up to a noise that stays small; theta_(t+1) minimises theta' V_t theta/2 - <u_t, theta> +
 lambda_t/2 ||theta||^2 over the ball, negative eigenvalues of V_t set to 0: a trust-region problem.
 The matrix travels as svec, an isometry, which makes N a Gaussian orthogonal matrix, of spectral
-norm about sqrt(2p) in units of its scale; lambda_t is twice that. By default there is one step: the
-answer needs no more. More steps give a model after each block.
+norm about sqrt(2p) in units of its scale; lambda_t is ``shrinkage`` times that, by default twice.
+There is one step by default: the answer needs no more. More steps give a model after each block.
 
 Bound on the expected excess of the sum, tau and upsilon the standard deviations of svec(N) and w:
-tau (3 (sqrt(2p) + sqrt(2 ln 2)) + 2 sqrt(2p)) R^2/2 + 2 upsilon sqrt(p) R. Proof: with V+ the
-clipped matrix, V - V+ is at most ||N|| and V+ - V at most 2 ||N||; compare the minimiser's
+tau (3 (sqrt(2p) + sqrt(2 ln 2)) + shrinkage sqrt(2p)) R^2/2 + 2 upsilon sqrt(p) R. Proof: with V+
+the clipped matrix, V - V+ is at most ||N|| and V+ - V at most 2 ||N||; compare the minimiser's
 objectives with and without noise. E||N|| is at most tau (sqrt(2p) + sqrt(2 ln 2)).
 
 References: Kairouz, McMahan, Song, Thakkar, Thakurta and Xu (2021), ICML, Theorem 4.3; Agarwal and
@@ -43,8 +43,9 @@ from privopt.problem import Problem
 from privopt.solvers.bolt_on_sgd import refuse_unless_ordered
 from privopt.solvers.solver import Settings, Solver, Tick, no_tick
 
-SAFETY = 2.0
-"""The ridge in units of the noise's spectral norm: a smaller one lets noise decide directions."""
+SAFE = 2.0
+"""Shrinkage: the ridge in units of the noise's spectral norm. A smaller one lets noise decide
+directions, and is better where the signal stands out of it."""
 TINY = 1e-12
 """Keeps the solution unique where neither noise nor problem brings a ridge."""
 
@@ -58,6 +59,7 @@ class LeastSquaresSettings(Settings):
     label_bound: float
     radius: float
     ridge: float
+    shrinkage: float
     noise: str
     noise_multiplier: float
 
@@ -77,6 +79,7 @@ class QuadraticLeader:
     dimension: int
     radius: float
     ridge: float = 0.0
+    shrinkage: float = SAFE
     steps: int = 0
     noise: float = 0.0
     moments: np.ndarray = field(init=False)
@@ -95,10 +98,11 @@ class QuadraticLeader:
         p, size = self.dimension, self.bounds.size
         if self.steps == 0:
             return np.zeros(p)
+        noise = size**2 * self.noise * math.sqrt(2 * p)
         return minimise_quadratic(
             size**2 * unsvec(self.moments[:-p]),
             self.label_bound * size * self.moments[-p:],
-            SAFETY * size**2 * self.noise * math.sqrt(2 * p) + self.ridge * self.steps + TINY,
+            self.shrinkage * noise + self.ridge * self.steps + TINY,
             self.radius,
         )
 
@@ -136,6 +140,7 @@ class DPFTRLLeastSquares(Solver):
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> LeastSquaresSettings:
         steps: int = choices.pop("steps", 1)
         label_bound: float = choices.pop("label_bound", 1.0)
+        shrinkage: float = choices.pop("shrinkage", SAFE)
         noise: str = choices.pop("noise", "blt")
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
@@ -143,6 +148,8 @@ class DPFTRLLeastSquares(Solver):
             raise ValueError(f"steps must lie between 1 and {facts.n}, got {steps}.")
         if not 0 < label_bound < math.inf:
             raise ValueError(f"label_bound must be positive and finite, got {label_bound!r}.")
+        if not 0 <= shrinkage < math.inf:
+            raise ValueError(f"shrinkage must be non-negative and finite, got {shrinkage!r}.")
         rule = Participation.single_pass()
         factorization = named(noise, steps, rule)
         mu = math.sqrt(gaussian_mu(budget.epsilon, budget.delta) ** 2 - facts.prior_mu**2)
@@ -150,13 +157,14 @@ class DPFTRLLeastSquares(Solver):
         multiplier = math.sqrt(square) / mu * (1 + 1e-12)
         last = multiplier * reach_of(facts.neighbouring) * float(factorization.row_norms()[-1])
         return LeastSquaresSettings(
-            bound=_bound(facts, last, label_bound) / facts.n,
+            bound=_bound(facts, last, label_bound, shrinkage) / facts.n,
             passes=float(facts.repeats),
             n=facts.n,
             steps=steps,
             label_bound=label_bound,
             radius=facts.radius(),
             ridge=facts.strong_convexity / steps,
+            shrinkage=shrinkage,
             noise=factorization.name,
             noise_multiplier=multiplier,
         )
@@ -178,6 +186,7 @@ class DPFTRLLeastSquares(Solver):
             oracle.dimension,
             settings.radius,
             settings.ridge,
+            settings.shrinkage,
         )
         scale = settings.noise_multiplier * reach_of(oracle.neighbouring)
         noise = scale * factorization.row_norms()
@@ -197,10 +206,10 @@ def _centred_ball(domain: Domain) -> bool:
     return isinstance(domain, L2Ball) and (domain.middle is None or not any(domain.middle))
 
 
-def _bound(facts: Facts, noise: float, label_bound: float) -> float:
+def _bound(facts: Facts, noise: float, label_bound: float, shrinkage: float) -> float:
     """``noise``: standard deviation of a coordinate of the moments' running sum at the end."""
     size, radius, root = facts.problem.size, facts.radius(), math.sqrt(2 * facts.p)
-    matrix = size**2 * noise * (3 * (root + math.sqrt(2 * math.log(2))) + SAFETY * root)
+    matrix = size**2 * noise * (3 * (root + math.sqrt(2 * math.log(2))) + shrinkage * root)
     vector = label_bound * size * noise * math.sqrt(facts.p)
     return matrix * radius**2 / 2 + 2 * vector * radius
 
