@@ -158,11 +158,47 @@ def test_a_state_from_elsewhere_is_refused(oracle):
     run(oracle, gate, mechanism, steps=3)
     state = gate.noise_state(mechanism)
     cut = {**state, "noise": {**state["noise"], "vectors": state["noise"]["vectors"][:1]}}
-    for bad in ({}, cut, {**state, "cells": state["cells"][:1]}):
+    for bad in ({}, cut, {**state, "cells": state["cells"][:1]}, {**state, "steps": 2}):
         with pytest.raises(Refused, match="not the state"):
             Gate(SeededSource(1)).resume(CorrelatedGaussian(Tree(STEPS), 1.0), bad)
+    for other in (Honaker(STEPS), Tree(STEPS + 1)):
+        with pytest.raises(Refused, match="not the state"):
+            Gate(SeededSource(1)).resume(CorrelatedGaussian(other, 1.0), state)
+    with pytest.raises(Refused, match="not the state"):
+        Gate(SeededSource(1)).resume(CorrelatedGaussian(Tree(STEPS), 2.0), state)
     with pytest.raises(Refused, match="has begun"):
         gate.resume(mechanism, state)
+
+
+@pytest.mark.parametrize("rule", [Participation.separated(2, 3), Participation.epochs(2, 3)])
+def test_parts_that_break_the_declared_rule_are_refused(oracle, rule):
+    query, parts = ClippedGradient(Logistic(), 1.0), oracle.blocks(3)
+
+    def taken(order):
+        gate, mechanism = Gate(SeededSource(1)), CorrelatedGaussian(Tree(STEPS), 1.0, rule)
+        for part in order:
+            gate.release(mechanism, parts[part].everything().ask(query))
+        return len(gate.log)
+
+    assert taken([0, 1, 2, 0, 1, 2]) == 6
+    for order in ([0, 1, 0], [0, 1, 2, 0, 1, 2, 0], [1, 1]):
+        with pytest.raises(Refused, match="more often than was declared"):
+            taken(order)
+
+
+def test_a_ruled_stream_goes_on_from_its_kept_state(oracle):
+    rule, source = Participation.single_pass(), SeededSource(5)
+    query = ClippedGradient(Logistic(), 1.0)
+    first, one = Gate(source), CorrelatedGaussian(Honaker(STEPS), 1.0, rule)
+    for _ in range(3):
+        first.release(one, oracle.everything().ask(query))
+    state = first.noise_state(one)
+    assert state["cells"] is None
+    second, two = Gate(source), CorrelatedGaussian(Honaker(STEPS), 1.0, rule)
+    second.resume(two, state)
+    second.release(two, oracle.everything().ask(query))
+    ((step, _),) = spend(second.log).cells[ROOT].items()
+    assert step.kinds[0].mu ** 2 == pytest.approx(Honaker(STEPS).sensitivity_squared(rule, 4))
 
 
 def test_the_mechanism_alone_releases_nothing():

@@ -67,7 +67,7 @@ class PrefixSums(Iterator[np.ndarray]):
             solver="prefix_sums",
             private=self._source.private,
             assumptions=(
-                f"each record is in {rule.times} step(s) at most"
+                "each record is in one step at most"
                 if rule.times == 1
                 else f"each record is in {rule.times} steps at most, at least "
                 f"{rule.min_separation_steps} apart",

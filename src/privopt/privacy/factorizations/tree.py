@@ -94,12 +94,13 @@ class Tree(Factorization):
         self, patterns: Sequence[Pattern], released: int | None = None
     ) -> np.ndarray:
         released = self._released(released)
-        leaf, owner = _leaves(patterns)
+        return self._losses(*_leaves(patterns), len(patterns), released)
+
+    def _losses(self, leaf: np.ndarray, owner: np.ndarray, count: int, released: int) -> np.ndarray:
+        """Losses of ``count`` patterns, given by their steps (from 1) and whose each is."""
         if self.accounting == "nodes":
-            places, owners, values = _complete_nodes(leaf, owner, released)
-        else:
-            places, owners, values, _ = self._entries(leaf, owner, released)
-        return _squared_sums(len(patterns), places, owners, values)
+            return _squared_sums(count, *_complete_nodes(leaf, owner, released))
+        return _squared_sums(count, *self._entries(leaf, owner, released)[:3])
 
     def completed_losses_squared(self, patterns: Sequence[Pattern]) -> np.ndarray:
         """The same after all steps, once the noise of the whole tree's root is out as well."""
@@ -144,6 +145,9 @@ class Tree(Factorization):
         participation = participation.fitted(max(released, 1))
         if participation.times == 1 and released > MOST_LISTED:
             return self._longest_path(released)
+        if participation.times == 1 and released:
+            steps = np.arange(released)
+            return float(self._losses(steps + 1, steps, released, released).max())
         patterns = participation.orders(released)
         if patterns is None:
             return float(
