@@ -6,6 +6,7 @@ Everything but the noise is public: parameters, releases and what follows from t
 from __future__ import annotations
 
 import copy
+import json
 import math
 import os
 from collections.abc import Sequence
@@ -295,27 +296,24 @@ class OnlineRun:
         self.ledger = old.ledger
 
     def _secret(self) -> dict[str, np.ndarray]:
-        """The noise buffers of every model, by name."""
+        """The noise buffers of every model, by name, and what else a stream keeps."""
         found: dict[str, np.ndarray] = {}
         for index, mechanism in enumerate(self._mechanisms):
-            state = self._gate.noise_state(mechanism)["noise"]
-            for place, vector in enumerate(state["vectors"]):
+            state = self._gate.noise_state(mechanism)
+            noise = dict(state["noise"])
+            for place, vector in enumerate(noise.pop("vectors")):
                 found[f"{index}.{place}"] = vector
+            found[f"{index}.state"] = np.array(json.dumps({**state, "noise": noise}))
         return found
 
-    def load_secret(self, noise: dict[str, np.ndarray]) -> None:
+    def load_secret(self, found: dict[str, np.ndarray]) -> None:
         """Go on with the noise of the step that ``load`` went to."""
         if not self.live:
             return
         for index, mechanism in enumerate(self._mechanisms):
-            names = [name for name in noise if name.startswith(f"{index}.")]
-            ordered = sorted(names, key=lambda name: int(name.partition(".")[2]))
-            state = {
-                "noise": {"step": self.live, "vectors": [noise[name] for name in ordered]},
-                "radius": self.recipe.reach,
-                "sampling": None,
-                "cells": [(ROOT,)] * self.live,
-            }
+            state = json.loads(str(found[f"{index}.state"]))
+            count = sum(name.startswith(f"{index}.") for name in found) - 1
+            state["noise"]["vectors"] = [found[f"{index}.{place}"] for place in range(count)]
             self._gate.resume(mechanism, state)
 
 
