@@ -46,6 +46,7 @@ from .checks import (
     sources,
     within_budget,
 )
+from .learning import learning
 from .mutant import Mutant
 from .streams import streams
 
@@ -921,6 +922,9 @@ def _twin(source: Any) -> np.random.Generator:
 
 ALL: list[Mutant] = [
     mutant
-    for family in (noise, declared, sensitivity, glue, log, accounting, sampling, bits, streams)
+    for family in (
+        *(noise, declared, sensitivity, glue, log, accounting, sampling, bits),
+        *(streams, learning),
+    )
     for mutant in family()
 ]
