@@ -188,6 +188,11 @@ CIFAR = ["--noise-multiplier", 46.3, "--steps", 10_000, "--epochs", 100, "--delt
             8.526093,
         ),
         (["--noise-multiplier", 1.13, "--steps", 1600, "--noise", "honaker"], 16.07),
+        (
+            ["--noise-multiplier", 5, "--steps", 1024, "--noise", "honaker_full", "--delta", 1e-5],
+            2.738,
+        ),
+        (["--noise-multiplier", 1, "--steps", 20, "--noise", "dense"], 4.887),
         (["--noise-multiplier", 1, "--steps", 5, "--epochs", 5, "--noise", "independent"], 12.59),
     ],
 )

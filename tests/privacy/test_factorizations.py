@@ -582,6 +582,16 @@ def test_auto_takes_the_first_of_the_table():
     }
 
 
+@pytest.mark.filterwarnings("error")
+def test_every_noise_can_be_tuned_for_short_and_odd_streams():
+    for steps in (1, 2, 3, 7, 20, 61):
+        for rule in (SINGLE, Participation.epochs(5, max(1, steps // 5)), Participation(steps, 1)):
+            errors = {row.name: row.mean_error for row in compare(steps, rule)}
+            assert all(map(math.isfinite, errors.values()))
+            assert errors["banded"] <= errors["independent"] * (1 + 1e-9)
+            assert errors["blt"] <= 1.08 * errors["banded"]
+
+
 # ---------------------------------------------------------------- bad input
 @pytest.mark.parametrize(
     ("make", "words"),

@@ -23,6 +23,8 @@ class Noise(StrEnum):
     sqrt_toeplitz = "sqrt_toeplitz"
     banded = "banded"
     blt = "blt"
+    honaker_full = "honaker_full"
+    dense = "dense"
 
 
 class Accounting(StrEnum):

@@ -121,7 +121,6 @@ class Stream:
             "noise": self._noise.state_dict(),
             "radius": self._radius,
             "sampling": None if self._sampling is None else asdict(self._sampling),
-            "steps": len(self._path.cells),
             # Under a rule nobody asks which cells took part.
             "cells": None if ruled else [[list(c) for c in here] for here in self._path.cells],
         }
@@ -129,12 +128,12 @@ class Stream:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         ruled = self._path.participation is not None
         try:
-            steps, radius = int(state["steps"]), state["radius"]
-            cells = [(ROOT,)] * steps if ruled else [_cells(here) for here in state["cells"]]
             self._noise.load_state_dict(state["noise"])
+            steps, radius = self._noise.step, state["radius"]
+            cells = [(ROOT,)] * steps if ruled else [_cells(here) for here in state["cells"]]
             radius = None if radius is None else float(radius)
             sampling = None if state["sampling"] is None else Sampling(**state["sampling"])
-            right = state["of"] == self._name() and self._noise.step == steps == len(cells)
+            right = state.get("of", self._name()) == self._name() and len(cells) == steps
         except (KeyError, TypeError, ValueError) as problem:
             raise Refused("this is not the state of such a stream.") from problem
         if not right or steps > self._path.factorization.steps:
