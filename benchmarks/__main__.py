@@ -25,6 +25,7 @@ NAMES = (
     "sparse_speed",
     "passes",
     "correlated",
+    "online",
 )
 
 

@@ -41,6 +41,14 @@ def load(name: str) -> DataSet:
     return {**LOADERS, **REGRESSIONS, **WIDE}[name](home)
 
 
+def stream(name: str) -> tuple[Any, ...]:
+    """X, y, bounds of the columns and of the target, in the order of time."""
+    home = folder()
+    if home is None:
+        raise FileNotFoundError("set PRIVOPT_DATA to the folder that holds the data sets.")
+    return STREAMS[name](home)
+
+
 def _split(
     name: str,
     X: Any,
@@ -94,9 +102,13 @@ def _cod_rna(home: Path) -> DataSet:
     return _split("cod_rna", X, y, (-8.0, 8.0))  # columns were standardised by the publisher
 
 
-def _electricity(home: Path) -> DataSet:
+def _electricity_stream(home: Path) -> tuple[Any, ...]:
     with np.load(home / "electricity" / "electricity.npz") as data:
-        return _split("electricity", data["X"], data["y"].astype(int), (0.0, 1.0))
+        return data["X"], data["y"].astype(int), (0.0, 1.0)
+
+
+def _electricity(home: Path) -> DataSet:
+    return _split("electricity", *_electricity_stream(home))
 
 
 def _mushrooms(home: Path) -> DataSet:
@@ -115,7 +127,7 @@ def _california(home: Path) -> DataSet:
     return _split("california", X, y, (low, high), (0.0, 5.0))
 
 
-def _bike(home: Path) -> DataSet:
+def _bike_stream(home: Path) -> tuple[Any, ...]:
     """Hourly rentals; season, month, hour, day and weather as indicators of their levels."""
     levels = {"season": 4, "mnth": 12, "hr": 24, "weekday": 7, "weathersit": 4}
     with np.load(home / "bike_sharing" / "bike_sharing_hour.npz") as data:
@@ -125,7 +137,11 @@ def _bike(home: Path) -> DataSet:
         first = int(name not in ("hr", "weekday"))  # these two are counted from 0
         many = levels.get(name, 0)
         columns += [column == level for level in range(first, first + many)] or [column]
-    return _split("bike", np.column_stack(columns).astype(float), y, (0.0, 1.0), (0.0, 1000.0))
+    return np.column_stack(columns).astype(float), y, (0.0, 1.0), (0.0, 1000.0)
+
+
+def _bike(home: Path) -> DataSet:
+    return _split("bike", *_bike_stream(home))
 
 
 def _diabetes_progress(home: Path) -> DataSet:
@@ -209,4 +225,8 @@ WIDE: dict[str, Callable[[Path], DataSet]] = {
     "leukemia": _genes("leukemia", "leukemia_train38", 3.0),
     "colon": _genes("colon", "colon_cancer", 1.0),
     "duke": _genes("duke", "duke_breast38", 1.0),
+}
+STREAMS: dict[str, Callable[[Path], tuple[Any, ...]]] = {
+    "electricity": _electricity_stream,
+    "bike": _bike_stream,
 }

@@ -52,6 +52,7 @@ from .checks import (
     vertices_drawn,
     within_budget,
 )
+from .learning import learning
 from .ledger_bugs import ledger
 from .mutant import Mutant
 from .streams import streams
@@ -1044,6 +1045,7 @@ ALL: list[Mutant] = [
         bits,
         ledger,
         streams,
+        learning,
     )
     for mutant in family()
 ]

@@ -21,7 +21,7 @@ from privopt.audit.statistical import attack, judge
 from privopt.audit.table import Row, case
 from privopt.facts import Facts
 from privopt.geometry import Box, L1Ball, L2Ball, WholeSpace
-from privopt.losses import Huber, Logistic
+from privopt.losses import Huber, Logistic, Squared
 from privopt.mechanisms import Gate
 from privopt.mechanisms.maps import VertexScores
 from privopt.noise import SeededSource, SilentSource
@@ -52,6 +52,8 @@ SHORT: dict[str, dict[str, Any]] = {
     "coordinate_descent": {"n_iter": 6},
     "bolt_on_sgd": {"batch_size": 7},
     "phased_localization": {"batch_size": 5},
+    "dp_ftrl": {"epochs": 2, "batch_size": 12},
+    "dp_ftrl_least_squares": {"steps": 5},
 }
 PROBLEMS = (
     Problem(Logistic(), L2Ball(3.0)),
@@ -59,6 +61,7 @@ PROBLEMS = (
     Problem(Huber(0.5), Box(-1.0, 2.0)),
     Problem(Logistic(), WholeSpace(), intercept=0.5, column_bounds=1.0),
     Problem(Huber(0.2), WholeSpace(), intercept=0.5, column_bounds=1.0),
+    Problem(Squared(), L2Ball(1.5), intercept=0.5),
 )
 
 

@@ -5,6 +5,8 @@ from privopt.estimators.huber_regressor import HuberRegressor
 from privopt.estimators.linear_regression import LinearRegression
 from privopt.estimators.linear_svc import LinearSVC
 from privopt.estimators.logistic_regression import LogisticRegression
+from privopt.estimators.online_linear_regression import OnlineLinearRegression
+from privopt.estimators.online_logistic_regression import OnlineLogisticRegression
 from privopt.estimators.quantile_regressor import QuantileRegressor
 from privopt.estimators.ridge import Ridge
 from privopt.estimators.sparse_linear import Lasso, SparseLogisticRegression
@@ -16,6 +18,8 @@ __all__ = [
     "LinearRegression",
     "LinearSVC",
     "LogisticRegression",
+    "OnlineLinearRegression",
+    "OnlineLogisticRegression",
     "QuantileRegressor",
     "Ridge",
     "SparseLogisticRegression",

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from array_api_compat import array_namespace, is_numpy_array
 
+from privopt.geometry.trust_region import svec
 from privopt.losses import Loss
 from privopt.oracle.reach import ReachNorm
 from privopt.oracle.rows import RawRows, RowBounds, Rows, WalkableRows
@@ -348,6 +349,42 @@ class Moments:
 
     def _sums(self, X: Any) -> np.ndarray:
         return np.concatenate([_clipped_sum(X, 1, self.first), _clipped_sum(X, 2, self.second)])
+
+
+@dataclass(frozen=True, slots=True)
+class LeastSquaresMoments:
+    """Sums of x x' and of y x in one vector, (svec(x x') / L^2, y x / (Y L)), for least squares.
+
+    L bounds the effective rows, Y is where labels are clipped, and svec keeps the Frobenius norm.
+    With ||x|| <= L and |y| <= Y each part of a record has norm at most 1: together sqrt(2). Two
+    records with unit rows at an angle of cosine c and labels of opposite sign differ by
+    2 - 2 c^2 + 2 + 2 c in square, shorter rows and smaller labels by less: at most 9/2, at c = 1/2.
+    Replacing a record therefore moves the sum 1.5 times as far as emptying it, not twice.
+    """
+
+    bounds: RowBounds
+    label_bound: float
+    norm: ReachNorm = "l2"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.bounds.size < math.inf or not 0 < self.label_bound < math.inf:
+            raise ValueError("moments for least squares need finite bounds of rows and labels.")
+
+    def radius(self) -> float:
+        return math.sqrt(2)
+
+    def diameter(self) -> float:
+        return 1.5 * math.sqrt(2)
+
+    def total(self, rows: Rows, at: np.ndarray) -> np.ndarray:
+        if rows.bounds != self.bounds:
+            raise Refused("the rows' bounds are not those of the question.")
+        origin, size = np.zeros(rows.dimension), self.bounds.size
+        gram = rows.weighted_gram(origin, lambda z, y, _: z * 0.0 + 1.0)
+        cross = rows.weighted_sum(
+            origin, lambda z, y, _: y.clip(-self.label_bound, self.label_bound)
+        )
+        return np.concatenate([svec(gram) / size**2, cross / (self.label_bound * size)])
 
 
 def feature_norms(X: Any) -> np.ndarray:
