@@ -12,7 +12,7 @@ from array_api_compat import array_namespace, is_numpy_array
 
 from privopt.geometry.trust_region import svec
 from privopt.losses import Loss
-from privopt.oracle.reach import ReachNorm
+from privopt.oracle.reach import ReachNorm, order_of
 from privopt.oracle.rows import RawRows, RowBounds, Rows, WalkableRows
 from privopt.privacy.budget import Refused
 
@@ -84,7 +84,8 @@ class CoordinateClippedGradient:
     public ``bounds``; the slope is clipped to [-slope_clip, slope_clip]. The result is the gradient
     of a convex function again.
 
-    ``norm`` "linf" states one bound for all coordinates, "coordinates" one for each of them.
+    ``norm`` "linf" states one bound for all coordinates, "coordinates" one for each of them, and
+    "l2" or any other exponent what the bounds of the rows say in that norm.
     """
 
     loss: Loss
@@ -98,9 +99,9 @@ class CoordinateClippedGradient:
             raise ValueError("a coordinate-wise clip needs finite bounds on slope and features.")
 
     def radius(self) -> Any:
-        if self.norm == "linf":
-            return self.slope_clip * self.bounds.largest
-        return self.slope_clip * self.bounds.each(self.dimension)
+        if self.norm == "coordinates":
+            return self.slope_clip * self.bounds.each(self.dimension)
+        return self.slope_clip * self.bounds.in_norm(order_of(self.norm), self.dimension)
 
     def diameter(self) -> Any:
         return 2 * self.radius()
@@ -123,6 +124,51 @@ class CoordinateClippedGradient:
             return np.where(slope == slope, slope, 0.0)
         xp, slope = array_namespace(slope), slope.clip(-self.slope_clip, self.slope_clip)
         return xp.where(xp.isfinite(slope), slope, xp.zeros_like(slope))
+
+
+@dataclass(frozen=True, eq=False)
+class GradientDifference:
+    """Sum of the records' gradients at the asked point less ``keep`` times those at ``before``.
+
+    Recursive gradient estimators rest on this difference being small when the points are near each
+    other. That would make smoothness an assumption of privacy; here each record's difference of
+    slopes (both clipped as the gradient itself is) is clipped to ``difference_clip``, so that
+    nothing is assumed. A smooth loss never reaches a clip of
+    (1 - keep) slope_clip + keep * smoothness * |<x, at - before>|.
+    """
+
+    gradient: CoordinateClippedGradient
+    before: np.ndarray
+    keep: float
+    difference_clip: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.difference_clip < math.inf or not 0 <= self.keep <= 1:
+            raise ValueError("a difference of gradients needs a positive clip and keep in [0, 1].")
+
+    @property
+    def norm(self) -> ReachNorm:
+        return self.gradient.norm
+
+    def radius(self) -> Any:
+        return self.difference_clip * (self.gradient.radius() / self.gradient.slope_clip)
+
+    def diameter(self) -> Any:
+        return 2 * self.radius()
+
+    def total(self, rows: Rows, at: np.ndarray) -> np.ndarray:
+        self.gradient.check(rows)
+        if not isinstance(rows, WalkableRows):
+            if rows.count:
+                raise Refused("differences of gradients are computed on dense or sparse rows only.")
+            return np.zeros(rows.dimension)
+        with np.errstate(all="ignore"):
+            now, old = (
+                rows.weigh_margins(rows.margins(point), slice(None), self.gradient.weigh)
+                for point in (at, self.before)
+            )
+            change = (now - self.keep * old).clip(-self.difference_clip, self.difference_clip)
+            return rows.pull(change)
 
 
 @dataclass(frozen=True, slots=True)
