@@ -28,6 +28,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "frank_wolfe": {"n_iter": 6},
     "mirror_descent": {"n_iter": 6},
     "phased_mirror_descent": {"n_iter": 3},
+    "poly_sfw": {"batch_size": 4},
     "greedy_coordinate": {"n_iter": 4},
     "coordinate_descent": {"n_iter": 8},
     "noisy_sgd": {"n_iter": 12},
@@ -49,11 +50,12 @@ WITHOUT_NOISE = {"phased_localization": 0.25, "bolt_on_sgd": 0.1, "dp_ftrl": 0.2
 # A choice shows its noise where scores differ by about as much: that takes some records.
 RECORDS = {"frank_wolfe": 150, "greedy_coordinate": 150}
 DELTAS = (0.0, 1e-5)
+ONE_PASS = {"tree_sfw", "poly_sfw", "variance_reduced_sfw"}
 # Problems that are there for the sake of these solvers; the others have enough of their own.
 FOR: dict[str, set[str]] = {
-    "l1 ball": {"frank_wolfe", "noisy_gd", "mirror_descent", "phased_mirror_descent"},
-    "l1.5 ball": {"noisy_gd", "mirror_descent", "phased_mirror_descent"},
-    "simplex, ridge": {"frank_wolfe", "mirror_descent", "phased_mirror_descent"},
+    "l1 ball": {"frank_wolfe", "noisy_gd", "mirror_descent", "phased_mirror_descent", *ONE_PASS},
+    "l1.5 ball": {"noisy_gd", "mirror_descent", "phased_mirror_descent", *ONE_PASS},
+    "simplex, ridge": {"frank_wolfe", "mirror_descent", "phased_mirror_descent", *ONE_PASS},
     "box, ridge": {"greedy_coordinate", "coordinate_descent"},
     "least squares": {"dp_ftrl_least_squares"},
     "bounded columns": {"standardized_objective"},
