@@ -99,9 +99,10 @@ class PolySFW(Solver):
         if not 0 < clip < math.inf:
             raise ValueError(f"slope_clip must be positive and finite, got {clip!r}.")
         steps = (facts.n - first) // batch
+        rho = concentrated_rho(budget.epsilon, budget.delta) / facts.repeats
         grid = [0.9 * (steps + 1) ** (-i / 30) for i in range(31)] if step is None else [step]
         bound, eta, multiplier = min(
-            _bound(facts, budget, clip, first, batch, steps, eta) for eta in grid
+            _bound(facts, rho, clip, first, batch, steps, eta) for eta in grid
         )
         return PolySettings(
             bound=bound,
@@ -150,7 +151,7 @@ def _difference_clip(facts: Facts, clip: float, eta: float) -> float:
 
 
 def _bound(
-    facts: Facts, budget: Budget, clip: float, first: int, batch: int, steps: int, eta: float
+    facts: Facts, rho: float, clip: float, first: int, batch: int, steps: int, eta: float
 ) -> tuple[float, float, float]:
     """Bound, eta, and the noise multiplier of the worst record."""
     entry, change = entry_bounds(facts.problem).largest, _difference_clip(facts, clip, eta)
@@ -158,7 +159,6 @@ def _bound(
     series = [(1 - keep**count) / (1 - keep) for count in (steps + 1, steps)]
     moved = [facts.relation_factor * slope * entry for slope in (clip / first, change / batch)]
     dearest = max(one**2 * decay for one, decay in zip(moved, series, strict=True))
-    rho = concentrated_rho(budget.epsilon, budget.delta) / facts.repeats
     multiplier = math.sqrt(dearest / (8 * rho)) * (1 + 1e-12)
     variance = (clip * entry) ** 2 / first + (change * entry) ** 2 / (batch * (1 - keep))
     far = facts.problem.domain.diameter("l2", facts.p)

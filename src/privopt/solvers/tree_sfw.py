@@ -143,7 +143,8 @@ class TreeSFW(Solver):
         possible = [t for t in tried if t >= 1 and largest_batch(facts.n, t)]
         if not possible:
             raise ValueError(f"phases={phases} does not fit {facts.n} records: take fewer.")
-        bound, best, multiplier = min(self._bound(facts, budget, clip, t) for t in possible)
+        rho = concentrated_rho(budget.epsilon, budget.delta) / facts.repeats
+        bound, best, multiplier = min(self._bound(facts, rho, clip, t) for t in possible)
         return TreeSettings(
             bound=bound,
             passes=1.0,
@@ -193,7 +194,7 @@ class TreeSFW(Solver):
         return theta
 
     def _bound(
-        self, facts: Facts, budget: Budget, clip: float, phases: int
+        self, facts: Facts, rho: float, clip: float, phases: int
     ) -> tuple[float, int, float]:
         """Bound, phases, and the noise multiplier of the worst node."""
         batch, entry = largest_batch(facts.n, phases), entry_bounds(facts.problem).largest
@@ -205,7 +206,6 @@ class TreeSFW(Solver):
             dearest = max(dearest, leaf.uses * moved**2)
             own = (slope * entry) ** 2 / leaf.size
             widest[leaf.depth] = max(widest.get(leaf.depth, 0.0), own)
-        rho = concentrated_rho(budget.epsilon, budget.delta) / facts.repeats
         multiplier = math.sqrt(dearest / (8 * rho)) * (1 + 1e-12)
         bound = FRANK_WOLFE.curvature(facts) * 2 / (len(leaves(phases, batch)) + 2)
         bound += selection_error(facts, sum(widest.values()), multiplier / batch)
