@@ -1,5 +1,6 @@
 """The rooms that see data: rows, queries, views, sealed values."""
 
+from privopt.oracle.gradient_difference import GradientDifference
 from privopt.oracle.lane import Lane
 from privopt.oracle.mapped import RowMap
 from privopt.oracle.oracle import Oracle, View
@@ -8,7 +9,6 @@ from privopt.oracle.queries import (
     CoordinateClippedGradient,
     CountPositive,
     CountRecords,
-    GradientDifference,
     GramGradient,
     LabelMoments,
     LeastSquaresMoments,
