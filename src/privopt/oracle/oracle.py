@@ -97,7 +97,7 @@ class Oracle:
         *,
         cell: Cell = ROOT,
         numbers: itertools.count[int] | None = None,
-        cuts: dict[Cell, tuple[int, bool]] | None = None,
+        cuts: dict[Cell, tuple[str, int, bool]] | None = None,
         shuffled: bool = False,
     ) -> None:
         if neighbouring not in NEIGHBOURING:
@@ -211,14 +211,37 @@ class Oracle:
             )
         if k < 1:
             raise ValueError(f"the number of blocks must be positive, got {k}.")
-        if self._cuts.setdefault(self._cell, (k, self._shuffled)) != (k, self._shuffled):
-            # Spend is the maximum over cells: it is right for one partition only.
-            raise Refused("these records were already cut into other blocks: use the same cut.")
+        self._check_cut("blocks", k)
         edges = [self._rows.count * i // k for i in range(k + 1)]
         return [
             self._like(self._rows.part(start, stop), (*self._cell, index), self._shuffled)
             for index, (start, stop) in enumerate(itertools.pairwise(edges))
         ]
+
+    def cyclic(self, groups: int) -> list[Oracle]:
+        """Deal the records into groups, each by its own fair coin, for batches that take turns.
+
+        A record's group does not depend on its place nor on who else is there, so this holds under
+        every relation. Group sizes are private.
+        """
+        if groups < 1:
+            raise ValueError(f"the number of groups must be positive, got {groups}.")
+        self._check_cut("groups", groups)
+        dealt = self._sampler.groups(self._rows.count, groups)
+        return [
+            self._like(
+                self._rows.take(np.flatnonzero(dealt == group)),
+                (*self._cell, group),
+                self._shuffled,
+            )
+            for group in range(groups)
+        ]
+
+    def _check_cut(self, how: str, parts: int) -> None:
+        """Spend is the maximum over cells: it is right for one partition only."""
+        cut = how, parts, self._shuffled
+        if self._cuts.setdefault(self._cell, cut) != cut:
+            raise Refused("these records were already cut into other blocks: use the same cut.")
 
     def _like(self, rows: Rows, cell: Cell, shuffled: bool = False) -> Oracle:
         return Oracle(
