@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from privopt.privacy.budget import Refused
+from privopt.torch.clip import HALF_MARGIN, Clip
 from privopt.torch.engine import Engine, Layer, Part
 
 SIZES = (3, 5)
@@ -98,17 +99,13 @@ def probe(engine: Engine, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> 
         try:
             seen = [_run(engine, _made_up(shapes, size)) for size in SIZES]
             settled = _settle(engine, seen[0], seen[1])
-            if settled:
-                # Once more as in training: with shared inputs repeated for each example.
-                with engine._record(SIZES[0]):
-                    _call(model, _made_up(shapes, SIZES[0]))
         except Refused:
             raise
         except Exception:
             settled = False  # made-up inputs do not suit this model
         finally:
             engine.forget()
-    if not settled:
+    if not settled or not _rehearsed(engine, shapes):
         engine.run_example_by_example()
         return
     with _kept(model), torch.no_grad():
@@ -131,6 +128,40 @@ def probe(engine: Engine, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> 
                     f"{name} sees other examples than its own: a layer before it mixes the "
                     "examples of a batch, and clipping cannot bound what one of them moves."
                 )
+
+
+def _rehearsed(engine: Engine, shapes: Any) -> bool:
+    """Whether the engine finds the gradient that autograd finds, on made-up inputs."""
+    size, model = SIZES[0], engine.model
+    args, kwargs = _made_up(shapes, size)
+
+    def loss(output: Any) -> Tensor:
+        leaves = [x for x in tree_leaves(output) if isinstance(x, Tensor) and x.requires_grad]
+        flat = torch.cat([x.reshape(size, -1).to(engine.dtype) for x in leaves], 1)
+        waves = torch.arange(flat.numel(), device=flat.device).mul(0.7).cos()
+        return (flat * waves.view_as(flat)).sum(1)
+
+    found = torch.zeros(engine.size, dtype=engine.dtype, device=engine.parameters[0].device)
+    clip, engine.clip = engine.clip, Clip(1e12)
+    with _kept(model):
+        model.eval()  # no dropout: two runs must agree
+        try:
+            engine.clipped_sum(loss, args, kwargs, (), size, found)
+            with torch.enable_grad():
+                total = loss(model(*args, **kwargs)).sum()
+            whole = torch.autograd.grad(total, engine.parameters, allow_unused=True)
+        except Exception:
+            return False
+        finally:
+            engine.clip = clip
+    parts = [
+        (torch.zeros_like(p) if g is None else g).flatten().to(found)
+        for p, g in zip(engine.parameters, whole, strict=True)
+    ]
+    expected = torch.cat(parts)
+    # Rounding is small, and a call that was missed is not.
+    tolerance = 5e-2 if engine.margin(found.device.type) == HALF_MARGIN else 1e-2
+    return bool((found - expected).norm() <= tolerance * expected.norm())
 
 
 class _Seen(TorchFunctionMode):

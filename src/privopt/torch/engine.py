@@ -8,6 +8,7 @@ backward pass returns their gradients example by example.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -239,24 +240,28 @@ def _units(name: str, module: nn.Module, known: set[nn.Module]) -> Iterator[Unit
             yield from _units(f"{name}.{child_name}" if name else child_name, child, known)
 
 
-def _recorder(engine: Engine, layer: Layer) -> tuple[Callable[..., Any], Callable[..., None]]:
+def _recorder(engine: Engine, layer: Layer) -> tuple[Callable[..., Any], Callable[..., Any]]:
     def repeat(module: nn.Module, args: Any, kwargs: Any) -> Any:
         count = engine.recording
         if count is None or not layer.shared:
             return None
         return tree_map(lambda x: x.expand(count, *x.shape[1:]), (args, kwargs))
 
-    def record(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> None:
+    def record(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor | None:
         count = engine.recording
         if count is None or not output.requires_grad:
-            return
+            return None
         x = args[0] if args else kwargs["input"]
         if len(x) != count:
             raise Refused(
                 f"layer {layer.name!r} is given {len(x)} rows for {count} examples: keep the "
                 "examples in the first dimension."
             )
+        if output._is_view():
+            # An operation in place would replace the history of a view, and our place in it.
+            output = torch.ops.aten._unsafe_view(output, output.shape)
         layer.calls.append(Call(x, x._version, get_gradient_edge(output)))
+        return output
 
     return repeat, record
 
@@ -329,7 +334,8 @@ def _mapped(
     if not part.one_by_one:
         try:
             # Of the kernels of attention, only this one can be vectorised everywhere.
-            with sdpa_kernel(SDPBackend.MATH):
+            with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "There is a performance drop")
                 return torch.func.vmap(one, randomness="different")(copies, rows)
         except (RuntimeError, NotImplementedError, ValueError):
             part.one_by_one = True

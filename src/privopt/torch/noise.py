@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privopt.mechanisms import CorrelatedGaussian, Gate, Gaussian
+from privopt.mechanisms import HOOK, CorrelatedGaussian, Gate, Gaussian
 from privopt.mechanisms.correlated import Stream
 from privopt.noise import Source
 from privopt.noise.source import volume
@@ -32,7 +32,7 @@ class TensorGate(Gate):
     __slots__ = ("_like",)
 
     def __init__(self, source: Source, like: Tensor) -> None:
-        super().__init__(source)
+        super().__init__(source, hook=HOOK.get())
         self._like = like
 
     def _stream(self, mechanism: Any) -> Stream | None:

@@ -320,7 +320,7 @@ class PrivateTraining:
         sealed = Sealed(KEY, total, self._reach(self.steps_done))
         noisy = self._gate.release(self._mechanism, sealed)  # type: ignore[arg-type]
         self.loader.stepped()
-        noisy /= self._schedule.expected_batch_size
+        noisy = noisy / self._schedule.expected_batch_size
         start = 0
         for parameter in self._engine.parameters:
             stop = start + parameter.numel()
