@@ -23,7 +23,9 @@ def loop(model, loss, x, y):
         value = loss(model(*(part[i : i + 1] for part in x)), y[i : i + 1])
         found = torch.autograd.grad(value[0], parameters, allow_unused=True)
         pairs = zip(parameters, found, strict=True)
-        rows.append(torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for p, g in pairs]))
+        rows.append(
+            torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for p, g in pairs])
+        )
     return torch.stack(rows)
 
 
@@ -173,7 +175,10 @@ def _words(below, length):
 
 
 MODELS = {
-    "linear": (lambda: nn.Sequential(nn.Linear(4, 9), nn.Tanh(), nn.Linear(9, CLASSES)), _floats(4)),
+    "linear": (
+        lambda: nn.Sequential(nn.Linear(4, 9), nn.Tanh(), nn.Linear(9, CLASSES)),
+        _floats(4),
+    ),
     "linear on places, few": (
         lambda: flat(nn.Linear(40, 30), nn.ReLU(inplace=True), size=90),
         _floats(3, 40),
@@ -197,7 +202,9 @@ MODELS = {
     "depthwise": (lambda: flat(nn.Conv2d(4, 4, 3, groups=4), size=36), _floats(4, 5, 5)),
     "conv3d": (lambda: flat(nn.Conv3d(2, 3, 2, stride=(1, 2, 1)), size=54), _floats(2, 4, 4, 4)),
     "norms": (
-        lambda: flat(nn.LayerNorm((3, 4)), nn.Linear(4, 4), nn.RMSNorm(4), nn.LayerNorm(4), size=12),
+        lambda: flat(
+            nn.LayerNorm((3, 4)), nn.Linear(4, 4), nn.RMSNorm(4), nn.LayerNorm(4), size=12
+        ),
         _floats(3, 4),
     ),
     "norms on vectors": (
@@ -221,7 +228,9 @@ MODELS = {
     "two inputs": (lambda: TwoInputs(), lambda n: (torch.randn(n, 4), torch.randn(n, 4))),
     "recurrent": (lambda: Gru(), _floats(5, 4)),
     "prelu, transposed": (
-        lambda: flat(nn.ConvTranspose2d(2, 3, 2), nn.PReLU(3), nn.InstanceNorm2d(3, affine=True), size=75),
+        lambda: flat(
+            nn.ConvTranspose2d(2, 3, 2), nn.PReLU(3), nn.InstanceNorm2d(3, affine=True), size=75
+        ),
         _floats(2, 4, 4),
     ),
 }

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 from privopt.noise import SecureSource, SeededSource
 from privopt.privacy import ROOT, Refused
@@ -140,7 +146,10 @@ def test_loaders_of_others_are_refused():
 
 
 def test_states_of_other_data_are_refused():
-    for schedule in (PoissonBatches(9, 9, 3, 2, SeededSource(0)), FixedOrder(9, 3, SeededSource(0))):
+    for schedule in (
+        PoissonBatches(9, 9, 3, 2, SeededSource(0)),
+        FixedOrder(9, 3, SeededSource(0)),
+    ):
         schedule.load(schedule.state().copy())
         for wrong in (np.zeros(8), np.full(9, 9), np.full(9, -1)):
             with pytest.raises(Refused, match="another data set"):

@@ -12,9 +12,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
-from torch.utils.data import TensorDataset, default_collate
 from torch.utils._pytree import tree_map
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+)
 
 from privopt.noise import Source
 from privopt.oracle.sampling import COUPLING, GeometricSkips, Sampler
@@ -124,7 +130,7 @@ def _checked(state: Any, count: int, below: int) -> np.ndarray:
 
 
 def check_loader(loader: object) -> DataLoader[Any]:
-    """A plain loader of a data set with a length; its sampler is replaced, so it must be ordinary."""
+    """A plain loader of a data set with a length; its sampler, which is replaced, is ordinary."""
     if not isinstance(loader, DataLoader):
         raise ValueError(f"loader must be a torch DataLoader, got {type(loader).__name__}.")
     if isinstance(loader.dataset, IterableDataset) or not hasattr(loader.dataset, "__len__"):

@@ -309,4 +309,3 @@ def _kept(model: nn.Module) -> Iterator[None]:
             module.training = training
         for buffer, value in buffers:
             buffer.copy_(value)
-

@@ -132,9 +132,7 @@ class Engine:
             with torch.enable_grad(), self._record(count):
                 losses = loss(self.model(*inputs, **keywords), *targets)
             _check_losses(losses, count)
-            edges: list[Any] = [
-                edge for unit in self.units for edge in _edges(unit)
-            ]
+            edges: list[Any] = [edge for unit in self.units for edge in _edges(unit)]
             # One gradient of ones: each example's loss depends on that example alone.
             found = torch.autograd.grad(losses, edges, torch.ones_like(losses), allow_unused=True)
             with torch.no_grad(), torch.autocast(device, enabled=False):

@@ -1,7 +1,7 @@
 """Per-example gradients of one parameter, kept as factors for as long as that is cheaper.
 
-A layer that multiplies its input by a weight has, for one example, the gradient sum_t g_t a_t', with
-a_t its inputs and g_t the gradients of its outputs at T places. Its norm needs no gradient:
+A layer that multiplies its input by a weight has, for one example, the gradient sum_t g_t a_t',
+with a_t its inputs and g_t the gradients of its outputs at T places. Its norm needs no gradient:
 ||sum_t g_t a_t'||^2 = sum_ts <a_t, a_s> <g_t, g_s> (Goodfellow, 2015; Li et al., 2022), and the
 clipped sum over examples is one product of matrices, so that one backward pass is enough (Bu et
 al., 2023).

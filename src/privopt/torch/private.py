@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,8 @@ from privopt.noise.tensors import DeviceSource
 from privopt.oracle.reach import Reach
 from privopt.oracle.sealed import KEY, Sealed
 from privopt.privacy import Accountant, Budget, Certificate, Neighbouring, Refused, spend
-from privopt.privacy.amplified import compare_bands, cyclic_multiplier
 from privopt.privacy.events import Event, StreamPosition
-from privopt.privacy.factorizations import Factorization, Independent, compare, named
-from privopt.privacy.participation import Participation
-from privopt.privacy.profiles import gaussian_mu
+from privopt.privacy.factorizations import Independent
 from privopt.torch.batches import (
     FixedOrder,
     PoissonBatches,
@@ -35,29 +31,13 @@ from privopt.torch.checks import check_model, probe
 from privopt.torch.clip import Clip, Clipping
 from privopt.torch.engine import Engine, LossFunction
 from privopt.torch.noise import TensorGate, TensorGaussian
+from privopt.torch.plan import Plan, choose_plan
 
-SAMPLED = ("independent", "banded")
-"""Noise that Poisson batches amplify."""
-MOST_VECTORS = 64
-"""Vectors of the model's size that "auto" lets correlated noise keep."""
 ASSUMPTIONS = (
     "the output for one example depends on that example alone (tried on made-up inputs)",
     "the loss of one example depends on its own output and target alone",
 )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How the budget is spent; from public numbers alone."""
-
-    noise: str
-    batches: str
-    groups: int
-    noise_multiplier: float
-    factorization: Factorization
-    error: float
-    """Root mean square standard deviation, over the steps, of a coordinate of the running sum of
-    gradients, in units of the clip norm."""
+DEVICE_NOISE = "the noise comes from the device's own generator, which is not cryptographic"
 
 
 def make_private(
@@ -164,66 +144,6 @@ def make_private(
         private=source.private,
         assumptions=ASSUMPTIONS + (DEVICE_NOISE,) * device_noise,
     )
-
-
-DEVICE_NOISE = "the noise comes from the device's own generator, which is not cryptographic"
-
-
-def choose_plan(
-    budget: Budget, records: int, batch_size: int, epochs: int, noise: str, batches: str
-) -> Plan:
-    """Noise, batches and the smallest multiplier that keeps the budget."""
-    if batches not in ("auto", "poisson", "fixed"):
-        raise ValueError(f"batches must be auto, poisson or fixed, got {batches!r}.")
-    if batches == "fixed" and budget.neighbouring == "add_remove":
-        raise ValueError(
-            "fixed batches shift when a record is added or removed: use neighbouring="
-            '"zero_out" or "replace_one", or batches="poisson".'
-        )
-    if batches == "poisson" and noise not in (*SAMPLED, "auto"):
-        raise ValueError(
-            f"Poisson batches amplify {' and '.join(SAMPLED)} noise only: use batches=\"fixed\" "
-            f"for {noise}."
-        )
-    steps_per_epoch = -(-records // batch_size)
-    steps = epochs * steps_per_epoch
-    rule = Participation.epochs(epochs, steps_per_epoch)
-    if noise != "auto":
-        named(noise, steps, rule)  # refuses a name it does not know
-    sampled = batches != "fixed" and noise in (*SAMPLED, "auto")
-    found: list[Plan] = []
-    if sampled and noise == "independent":
-        multiplier = cyclic_multiplier(budget, steps, 1, min(1.0, batch_size / records))
-        found.append(_sampled(Independent(steps), 1, multiplier))
-    elif sampled:
-        for row in compare_bands(budget, steps, records, batch_size):
-            if row.groups <= MOST_VECTORS:
-                found.append(_sampled(row.factorization, row.groups, row.noise_multiplier))
-    fixed = budget.neighbouring != "add_remove" and batches != "poisson"
-    if fixed and (noise == "auto" or not sampled):
-        # The reach under replace_one is the diameter: errors below are in units of the reach.
-        mu = gaussian_mu(budget.epsilon, budget.delta)
-        names = [noise] if noise != "auto" else [c.name for c in compare(steps, rule)]
-        for name in names:
-            factorization = named(name, steps, rule)
-            if noise == "auto" and factorization.vectors_kept() > MOST_VECTORS:
-                continue
-            loss = factorization.sensitivity_squared(rule)
-            multiplier = math.sqrt(loss) / mu * (1 + 1e-12)
-            error = factorization.errors(multiplier**2)[1]
-            found.append(Plan(name, "fixed", 1, multiplier, factorization, error))
-    if not found:
-        raise ValueError(
-            f"{noise} noise needs fixed batches, which add_remove does not allow: use noise="
-            f'"{SAMPLED[0]}" or "{SAMPLED[1]}".'
-        )
-    return min(found, key=lambda plan: plan.error)
-
-
-def _sampled(factorization: Factorization, groups: int, multiplier: float) -> Plan:
-    error = factorization.errors(multiplier**2)[1]
-    name = "independent" if groups == 1 else "banded"
-    return Plan(name, "poisson", groups, multiplier, factorization, error)
 
 
 class PrivateTraining:
@@ -343,7 +263,9 @@ class PrivateTraining:
         if not self.steps_done:
             return 0.0
         accountant = Accountant(self.budget.neighbouring)
-        return accountant.epsilon(spend(self._gate.log), self.budget.delta if delta is None else delta)
+        return accountant.epsilon(
+            spend(self._gate.log), self.budget.delta if delta is None else delta
+        )
 
     def certificate(self) -> Certificate:
         """The guarantee of everything released so far: every intermediate model included."""
@@ -434,4 +356,3 @@ def _check_optimizer(engine: Engine, optimizer: object) -> None:
         for parameter in group["params"]:
             if parameter.requires_grad and id(parameter) not in known:
                 raise ValueError("the optimizer holds a parameter that is not the model's.")
-
