@@ -199,6 +199,21 @@ MODELS = {
         _floats(2, 9, 9),
     ),
     "conv2d, wide and small": (lambda: flat(nn.Conv2d(16, 32, 3), size=32), _floats(16, 3, 3)),
+    "conv2d, large map": (
+        lambda: flat(
+            nn.Conv2d(8, 4, 3, padding=2, padding_mode="replicate"),
+            nn.Tanh(),
+            nn.MaxPool2d(9),
+            size=4,
+        ),
+        _floats(8, 14, 14),
+    ),
+    "conv1d, large map": (
+        lambda: flat(
+            nn.Conv1d(16, 4, 3, groups=2, dilation=2, stride=2), nn.AdaptiveAvgPool1d(3), size=12
+        ),
+        _floats(16, 300),
+    ),
     "depthwise": (lambda: flat(nn.Conv2d(4, 4, 3, groups=4), size=36), _floats(4, 5, 5)),
     "conv3d": (lambda: flat(nn.Conv3d(2, 3, 2, stride=(1, 2, 1)), size=54), _floats(2, 4, 4, 4)),
     "norms": (

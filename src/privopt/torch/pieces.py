@@ -148,6 +148,8 @@ def squared_norms(pieces: list[Piece]) -> Tensor:
 
 def merged(pieces: list[Piece]) -> list[Piece]:
     """Calls of one kind as one longer call: a shared layer, or a layer that is used again."""
+    if len(pieces) == 1:
+        return pieces
     tables = [piece for piece in pieces if isinstance(piece, Rows)]
     products = [piece for piece in pieces if isinstance(piece, Outer)]
     found: list[Piece] = [piece for piece in pieces if isinstance(piece, Dense)]
