@@ -47,6 +47,7 @@ from .checks import (
     within_budget,
 )
 from .mutant import Mutant
+from .torch_bugs import training
 
 # The packages export functions under the names of these modules.
 solve_module = import_module("privopt.planner.solve")
@@ -920,6 +921,6 @@ def _twin(source: Any) -> np.random.Generator:
 
 ALL: list[Mutant] = [
     mutant
-    for family in (noise, declared, sensitivity, glue, log, accounting, sampling, bits)
+    for family in (noise, declared, sensitivity, glue, log, accounting, sampling, bits, training)
     for mutant in family()
 ]

@@ -23,18 +23,18 @@ def linear(layer: nn.Linear, x: Tensor, g: Tensor) -> list[tuple[Tensor | None, 
 
 def convolution(layer: Any, x: Tensor, g: Tensor) -> list[tuple[Tensor | None, Piece]]:
     """A product of the output gradient with the patches under the kernel, for each group; on large
-    maps a convolution with a group for each example, which copies no patches."""
+    maps of a processor a convolution with a group for each example, which copies no patches."""
     x = padded(layer, x)
     bias = (layer.bias, Dense(g.flatten(2).sum(2)))
     places, channels = g[0, 0].numel(), layer.in_channels // layer.groups
-    if places >= LARGE_MAP and channels >= MANY_CHANNELS:
+    if x.device.type == "cpu" and places >= LARGE_MAP and channels >= MANY_CHANNELS:
         return [(layer.weight, Dense(weight_gradients(layer, x, g))), bias]
     g = g.reshape(len(g), layer.groups, layer.out_channels // layer.groups, -1)
     return [(layer.weight, Outer(g.mT, patches(layer, x).mT)), bias]
 
 
 LARGE_MAP, MANY_CHANNELS = 128, 8
-"""Measured on a processor, where the two ways cross."""
+"""Where the two ways cross on a processor; accelerators have no fast kernel for many groups."""
 
 
 def padded(layer: Any, x: Tensor) -> Tensor:
