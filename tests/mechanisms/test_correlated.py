@@ -8,7 +8,8 @@ from privopt.mechanisms import CorrelatedGaussian, Gate, Gaussian, same_event
 from privopt.noise import SeededSource, SilentSource
 from privopt.oracle import ClippedGradient, Oracle, RowBounds
 from privopt.privacy import ROOT, Refused, spend
-from privopt.privacy.factorizations import Honaker, Independent, Tree
+from privopt.privacy.events import Sampling
+from privopt.privacy.factorizations import BLT, Banded, Honaker, Independent, Tree
 from privopt.privacy.participation import Participation
 
 STEPS = 7
@@ -160,10 +161,115 @@ def test_a_state_from_elsewhere_is_refused(oracle):
     for bad in ({}, cut, {**state, "cells": state["cells"][:1]}):
         with pytest.raises(Refused, match="not the state"):
             Gate(SeededSource(1)).resume(CorrelatedGaussian(Tree(STEPS), 1.0), bad)
+    for other in (Honaker(STEPS), Tree(STEPS + 1)):
+        with pytest.raises(Refused, match="not the state"):
+            Gate(SeededSource(1)).resume(CorrelatedGaussian(other, 1.0), state)
+    with pytest.raises(Refused, match="not the state"):
+        Gate(SeededSource(1)).resume(CorrelatedGaussian(Tree(STEPS), 2.0), state)
     with pytest.raises(Refused, match="has begun"):
         gate.resume(mechanism, state)
+
+
+@pytest.mark.parametrize("rule", [Participation.separated(2, 3), Participation.epochs(2, 3)])
+def test_parts_that_break_the_declared_rule_are_refused(oracle, rule):
+    query, parts = ClippedGradient(Logistic(), 1.0), oracle.blocks(3)
+
+    def taken(order):
+        gate, mechanism = Gate(SeededSource(1)), CorrelatedGaussian(Tree(STEPS), 1.0, rule)
+        for part in order:
+            gate.release(mechanism, parts[part].everything().ask(query))
+        return len(gate.log)
+
+    assert taken([0, 1, 2, 0, 1, 2]) == 6
+    for order in ([0, 1, 0], [0, 1, 2, 0, 1, 2, 0], [1, 1]):
+        with pytest.raises(Refused, match="more often than was declared"):
+            taken(order)
+
+
+def test_a_ruled_stream_goes_on_from_its_kept_state(oracle):
+    rule, source = Participation.single_pass(), SeededSource(5)
+    query = ClippedGradient(Logistic(), 1.0)
+    first, one = Gate(source), CorrelatedGaussian(Honaker(STEPS), 1.0, rule)
+    for _ in range(3):
+        first.release(one, oracle.everything().ask(query))
+    state = first.noise_state(one)
+    assert state["cells"] is None
+    second, two = Gate(source), CorrelatedGaussian(Honaker(STEPS), 1.0, rule)
+    second.resume(two, state)
+    second.release(two, oracle.everything().ask(query))
+    ((step, _),) = spend(second.log).cells[ROOT].items()
+    assert step.kinds[0].mu ** 2 == pytest.approx(Honaker(STEPS).sensitivity_squared(rule, 4))
 
 
 def test_the_mechanism_alone_releases_nothing():
     with pytest.raises(Refused, match="through a gate"):
         CorrelatedGaussian(Tree(3), 1.0).run(np.zeros(2), None, SeededSource(0))  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- groups that take turns
+BANDED = Banded.optimised(STEPS, 3)
+
+
+def turns(oracle, gate, mechanism, groups, rate, steps=STEPS):
+    query, parts = ClippedGradient(Logistic(), 1.0), oracle.cyclic(groups)
+    for t in range(steps):
+        gate.release(mechanism, parts[t % groups].poisson(rate).ask(query))
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one", "add_remove"])
+def test_banded_noise_on_groups_is_charged_as_sampled_steps(relation):
+    oracle = Oracle.empty(3, neighbouring=relation, bounds=RowBounds(1.0), source=SilentSource())
+    gate = Gate(SilentSource())
+    turns(oracle, gate, CorrelatedGaussian(BANDED, 2.0), 3, 0.25)
+    factor = 2 if relation == "replace_one" else 1
+    # Seven steps, three groups: the first comes three times, the others twice.
+    for cell, charge in spend(gate.log).cells.items():
+        ((step, count),) = charge.items()
+        assert count == (3 if cell == (0,) else 2)
+        assert step.sampling == Sampling(0.25)
+        assert step.kinds[0].mu == pytest.approx(1 / 2.0)
+        assert step.kinds[0].single == pytest.approx(1 / (2.0 * factor))
+
+
+@pytest.mark.parametrize(
+    ("factorization", "groups", "words"),
+    [
+        (BANDED, 2, "after 3 steps"),
+        (Tree(STEPS), 3, "banded noise"),
+        (Honaker(STEPS), 7, "banded noise"),
+        (BLT(STEPS, (0.5,), (0.3,)), 3, "banded noise"),
+    ],
+)
+def test_other_noise_on_sampled_groups_is_refused(oracle, factorization, groups, words):
+    gate = Gate(SeededSource(1))
+    with pytest.raises(Refused, match=words):
+        turns(oracle, gate, CorrelatedGaussian(factorization, 1.0), groups, 0.5)
+    assert len(gate.log) <= groups
+
+
+def test_a_stream_is_sampled_alike_or_not_at_all(oracle):
+    gate, mechanism = Gate(SeededSource(1)), CorrelatedGaussian(BANDED, 1.0)
+    parts, query = oracle.cyclic(3), ClippedGradient(Logistic(), 1.0)
+    gate.release(mechanism, parts[0].poisson(0.5).ask(query))
+    for view in (parts[1].poisson(0.25), parts[1].everything()):
+        with pytest.raises(Refused, match="sampled alike"):
+            gate.release(mechanism, view.ask(query))
+    ruled = CorrelatedGaussian(BANDED, 1.0, Participation.single_pass())
+    with pytest.raises(Refused, match="not by a rule"):
+        gate.release(ruled, parts[0].poisson(0.5).ask(query))
+
+
+def test_a_failed_step_ends_the_stream(oracle, monkeypatch):
+    gate, mechanism = Gate(SeededSource(1)), CorrelatedGaussian(Tree(STEPS), 1.0)
+    query = ClippedGradient(Logistic(), 1.0)
+
+    def broken(self, draw):
+        raise ValueError("half-written buffers")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("privopt.privacy.factorizations.tree.Stack.next", broken)
+        with pytest.raises(Refused, match="details are withheld"):
+            gate.release(mechanism, oracle.everything().ask(query))
+    with pytest.raises(Refused, match="start a new stream"):
+        gate.release(mechanism, oracle.everything().ask(query))
+    assert len(gate.log) == 1

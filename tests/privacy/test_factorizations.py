@@ -128,6 +128,15 @@ def test_sensitivity_covers_every_allowed_pattern_in_two_dimensions(factorizatio
 
 
 @every
+@pytest.mark.parametrize("rule", [SINGLE, Participation.epochs(4, 6)], ids=repr)
+def test_what_is_spent_never_falls_and_ends_at_the_whole(factorization, rule):
+    spent = [factorization.sensitivity_squared(rule, t) for t in range(STEPS + 1)]
+    assert spent[0] == 0.0
+    assert np.all(np.diff(spent) >= -1e-12)
+    assert spent[-1] == factorization.sensitivity_squared(rule)
+
+
+@every
 def test_a_stream_goes_on_from_its_state_at_every_step(factorization):
     rng = np.random.default_rng(1)
     draws = rng.normal(size=(3 * STEPS, 2, 2))
@@ -571,6 +580,16 @@ def test_auto_takes_the_first_of_the_table():
         "banded",
         "blt",
     }
+
+
+@pytest.mark.filterwarnings("error")
+def test_every_noise_can_be_tuned_for_short_and_odd_streams():
+    for steps in (1, 2, 3, 7, 20, 61):
+        for rule in (SINGLE, Participation.epochs(5, max(1, steps // 5)), Participation(steps, 1)):
+            errors = {row.name: row.mean_error for row in compare(steps, rule)}
+            assert all(map(math.isfinite, errors.values()))
+            assert errors["banded"] <= errors["independent"] * (1 + 1e-9)
+            assert errors["blt"] <= 1.08 * errors["banded"]
 
 
 # ---------------------------------------------------------------- bad input

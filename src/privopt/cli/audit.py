@@ -9,7 +9,6 @@ from multiprocessing import get_context
 from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from privopt.cli.options import Neighbouring, Relation, console, plain_errors
@@ -52,7 +51,12 @@ def audit(
         one = partial(audit_row, runs=runs, confidence=each, seed=seed)
         count = min(workers or os.cpu_count() or 1, len(wanted))
         # Narrow enough for eighty columns: a file or a pipe has no other width.
-        table = Table(title=f"epsilon under {neighbouring.value}", box=SIMPLE_HEAD, padding=(0, 1))
+        table = Table(
+            title=f"epsilon under {neighbouring.value}",
+            box=None,
+            padding=(0, 2, 0, 0),
+            pad_edge=False,
+        )
         for column in COLUMNS:
             left = column in ("solver", "verdict")
             table.add_column(column, justify="left" if left else "right", no_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from privopt.noise import Source, gaussian
 from privopt.noise.source import volume
 from privopt.oracle.reach import Reach, ReachNorm
 from privopt.privacy.budget import Refused
-from privopt.privacy.events import Cell, Sampling, StreamPath, StreamPosition
+from privopt.privacy.events import ROOT, Cell, Sampling, StreamPath, StreamPosition
 from privopt.privacy.factorizations import Factorization
 from privopt.privacy.kinds import Gaussian as GaussianKind
 from privopt.privacy.kinds import Kind
@@ -54,7 +55,7 @@ class CorrelatedGaussian:
 class Stream:
     """One stream of a gate: the public path, and the secret buffers."""
 
-    __slots__ = ("_failed", "_last", "_mechanism", "_noise", "_path", "_radius", "_sampling")
+    __slots__ = ("_failed", "_mechanism", "_noise", "_path", "_radius", "_sampling", "_steps")
 
     def __init__(self, mechanism: CorrelatedGaussian) -> None:
         self._mechanism = mechanism
@@ -62,7 +63,7 @@ class Stream:
         self._noise = mechanism.factorization.stream()
         self._radius: float | None = None
         self._sampling: Sampling | None = None
-        self._last: dict[Cell, int] = {}
+        self._steps: dict[Cell, list[int]] = {}
         self._failed = False
 
     def position(self, reach: Reach) -> StreamPosition:
@@ -85,14 +86,20 @@ class Stream:
             if path.participation is not None:
                 raise Refused("a stream of sampled batches is charged by its parts, not by a rule.")
             for cell in reach.cells:
-                never = path.factorization.steps
-                gap = step - self._last[cell] if cell in self._last else never
+                before = self._steps.get(cell, [])
+                gap = step - before[-1] if before else path.factorization.steps
                 check_sampled(path.factorization, reach.sampling, gap)
+        if path.participation is not None:
+            for cell in reach.cells:
+                # Different records may share the root; a part of a partition is the same records.
+                if cell and not path.participation.allows((*self._steps.get(cell, []), step)):
+                    raise Refused("these records would take part more often than was declared.")
         return StreamPosition(path, step)
 
     def advance(self, reach: Reach) -> None:
         """Count the step before anything is opened: a crash burns it, and it is never replayed."""
-        self._last.update(dict.fromkeys(reach.cells, len(self._path.cells)))
+        for cell in reach.cells:
+            self._steps.setdefault(cell, []).append(len(self._path.cells))
         self._path.cells.append(reach.cells)
         self._radius, self._sampling = float(reach.radius), reach.sampling
 
@@ -108,23 +115,39 @@ class Stream:
         return noise
 
     def state_dict(self) -> dict[str, Any]:
+        ruled = self._path.participation is not None
         return {
+            "of": self._name(),
             "noise": self._noise.state_dict(),
             "radius": self._radius,
             "sampling": None if self._sampling is None else asdict(self._sampling),
-            "cells": [[list(cell) for cell in cells] for cells in self._path.cells],
+            # Under a rule nobody asks which cells took part.
+            "cells": None if ruled else [[list(c) for c in here] for here in self._path.cells],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        ruled = self._path.participation is not None
         try:
-            cells = [tuple(tuple(cell) for cell in cells) for cells in state["cells"]]
             self._noise.load_state_dict(state["noise"])
-            radius = None if state["radius"] is None else float(state["radius"])
+            steps, radius = self._noise.step, state["radius"]
+            cells = [(ROOT,)] * steps if ruled else [_cells(here) for here in state["cells"]]
+            radius = None if radius is None else float(radius)
             sampling = None if state["sampling"] is None else Sampling(**state["sampling"])
+            right = state.get("of", self._name()) == self._name() and len(cells) == steps
         except (KeyError, TypeError, ValueError) as problem:
             raise Refused("this is not the state of such a stream.") from problem
-        if self._noise.step != len(cells) or len(cells) > self._path.factorization.steps:
+        if not right or steps > self._path.factorization.steps:
             raise Refused("this is not the state of such a stream.")
         self._path.cells[:] = cells
-        self._last = {cell: step for step, here in enumerate(cells) for cell in here}
+        for step, here in enumerate(cells):
+            for cell in here:
+                self._steps.setdefault(cell, []).append(step)
         self._radius, self._sampling = radius, sampling
+
+    def _name(self) -> str:
+        """Tells streams of different noise apart."""
+        return hashlib.sha256(repr(self._mechanism).encode()).hexdigest()
+
+
+def _cells(here: Any) -> tuple[Cell, ...]:
+    return tuple(tuple(int(part) for part in cell) for cell in here)

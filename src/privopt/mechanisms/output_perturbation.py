@@ -107,8 +107,9 @@ class Minimiser:
     domain : Domain, default=WholeSpace()
     centre : tuple of float, optional
     width : float, default=0
-        If positive, for losses with a kink: minimise the smoothed loss instead (``losses.Smoothed``), which is
-        convex with the same Lipschitz constant, so that the sensitivity stays the same.
+        If positive, for losses with a kink: minimise the smoothed loss instead
+        (``losses.Smoothed``), which is convex with the same Lipschitz constant, so that the
+        sensitivity stays the same.
 
     Formal guarantee
     ----------------

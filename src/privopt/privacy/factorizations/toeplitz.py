@@ -39,16 +39,20 @@ class Toeplitz(Factorization):
         self, patterns: Sequence[Pattern], released: int | None = None
     ) -> np.ndarray:
         released = self._released(released)
+        # |c| bounds the Gram entrywise, and is c itself in all but contrived cases.
         size = np.abs(self.column()[:released])
-        energy = np.concatenate([[0.0], np.cumsum(size**2)])
-        losses = np.zeros(len(patterns))
+        alike: dict[Pattern, list[tuple[int, int]]] = {}
         for index, pattern in enumerate(patterns):
             steps = [step for step in pattern if step < released]
-            if len(steps) == 1:
-                losses[index] = energy[released - steps[0]]
-            elif steps:
-                # |c| bounds the Gram entrywise, and is c itself in all but contrived cases.
-                losses[index] = sum_of_shifts_squared(size, steps)
+            if steps:
+                shape = tuple(step - steps[0] for step in steps)
+                alike.setdefault(shape, []).append((index, steps[0]))
+        losses = np.zeros(len(patterns))
+        for shape, places in alike.items():
+            # A pattern that begins later moves the same rows, fewer of them before the end.
+            energy = np.cumsum(shifts(size, shape) ** 2)
+            for index, first in places:
+                losses[index] = energy[released - first - 1]
         return losses
 
     def sensitivity_squared(

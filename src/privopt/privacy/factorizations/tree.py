@@ -24,6 +24,9 @@ from privopt.privacy.factorizations.separated_nodes import most_squared_nodes
 from privopt.privacy.participation import Participation, Pattern
 
 Accounting = Literal["exact", "nodes"]
+MOST_LISTED = 1 << 18
+"""Steps of a single pass that are gone through one by one; of longer ones the largest is bounded
+by that of the next whole tree."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +94,13 @@ class Tree(Factorization):
         self, patterns: Sequence[Pattern], released: int | None = None
     ) -> np.ndarray:
         released = self._released(released)
-        leaf, owner = _leaves(patterns)
+        return self._losses(*_leaves(patterns), len(patterns), released)
+
+    def _losses(self, leaf: np.ndarray, owner: np.ndarray, count: int, released: int) -> np.ndarray:
+        """Losses of ``count`` patterns, given by their steps (from 1) and whose each is."""
         if self.accounting == "nodes":
-            places, owners, values = _complete_nodes(leaf, owner, released)
-        else:
-            places, owners, values, _ = self._entries(leaf, owner, released)
-        return _squared_sums(len(patterns), places, owners, values)
+            return _squared_sums(count, *_complete_nodes(leaf, owner, released))
+        return _squared_sums(count, *self._entries(leaf, owner, released)[:3])
 
     def completed_losses_squared(self, patterns: Sequence[Pattern]) -> np.ndarray:
         """The same after all steps, once the noise of the whole tree's root is out as well."""
@@ -139,6 +143,11 @@ class Tree(Factorization):
         smaller."""
         released = self._released(released)
         participation = participation.fitted(max(released, 1))
+        if participation.times == 1 and released > MOST_LISTED:
+            return self._longest_path(released)
+        if participation.times == 1 and released:
+            steps = np.arange(released)
+            return float(self._losses(steps + 1, steps, released, released).max())
         patterns = participation.orders(released)
         if patterns is None:
             return float(
@@ -147,6 +156,20 @@ class Tree(Factorization):
                 )
             )
         return float(self.losses_squared(patterns, released).max()) if patterns else 0.0
+
+    def _longest_path(self, released: int) -> float:
+        """Largest loss of one step in a whole tree that holds this many: over all ways in which a
+        step can be swallowed by higher and higher nodes."""
+        top = (released - 1).bit_length()
+        if self.accounting == "nodes":
+            return float(released.bit_length())
+        heights = np.arange(top + 1)
+        best = self.entering(heights) ** 2
+        for height in range(1, top + 1):
+            below = heights[:height]
+            through = self.staying(np.full(height, height), below) ** 2
+            best[height] = max(best[height], float(np.max(best[:height] + through)))
+        return float(best.max())
 
     # ------------------------------------------------------------ completion
     def completed_steps(self) -> int:
