@@ -186,7 +186,7 @@ def _one_norm(self: PrivateTraining, step: int) -> Any:
 
 
 def _piece_by_piece(
-    self: Engine, gradients: Any, count: int, margin: float, total: torch.Tensor
+    self: Engine, gradients: Any, count: int, margin: float, total: torch.Tensor, keep: Any
 ) -> None:
     start, places = 0, {}
     for parameter in self.parameters:

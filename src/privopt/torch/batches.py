@@ -6,6 +6,7 @@ asked for and the declared number of records. A drawn batch size is private and 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
@@ -42,6 +43,11 @@ class Schedule(ABC):
 
     @abstractmethod
     def draw(self, step: int) -> np.ndarray: ...
+
+    def likely_size(self) -> int:
+        """A public size that a batch rarely exceeds."""
+        size = self.expected_batch_size
+        return math.ceil(size + 4 * math.sqrt(size * (1 - self.sampling.rate)))
 
     @abstractmethod
     def state(self) -> np.ndarray:

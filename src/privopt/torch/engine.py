@@ -124,8 +124,12 @@ class Engine:
         targets: tuple[Any, ...],
         count: int,
         total: Tensor,
+        keep: Tensor | None = None,
     ) -> None:
-        """Add the clipped gradients of ``count`` examples to the flat vector ``total``."""
+        """Add the clipped gradients of ``count`` examples to the flat vector ``total``.
+
+        ``keep`` marks the examples that count; the others fill a batch up to a fixed size.
+        """
         device = total.device.type
         margin = self.margin(device)
         try:
@@ -136,7 +140,7 @@ class Engine:
             # One gradient of ones: each example's loss depends on that example alone.
             found = torch.autograd.grad(losses, edges, torch.ones_like(losses), allow_unused=True)
             with torch.no_grad(), torch.autocast(device, enabled=False):
-                self._add(iter(found), count, margin, total)
+                self._add(iter(found), count, margin, total, keep)
         finally:
             self.forget()
 
@@ -146,7 +150,12 @@ class Engine:
             (unit.calls if isinstance(unit, Layer) else unit.copies).clear()
 
     def _add(
-        self, gradients: Iterator[Tensor | None], count: int, margin: float, total: Tensor
+        self,
+        gradients: Iterator[Tensor | None],
+        count: int,
+        margin: float,
+        total: Tensor,
+        keep: Tensor | None,
     ) -> None:
         pieces: dict[nn.Parameter, list[Piece]] = {p: [] for p in self.parameters}
         groups: list[set[nn.Parameter]] = []
@@ -164,7 +173,8 @@ class Engine:
             factor = self.clip.factors(squared, len(together), margin)
             factors.update(dict.fromkeys(group, factor))
         dropped = ~torch.isfinite(sum(norms.values(), zero))
-        if bool(dropped.any()):
+        dropped = dropped if keep is None else dropped | ~keep
+        if keep is not None or bool(dropped.any()):
             # Zero times NaN is NaN: what is not finite has to be taken out of the sums.
             found = {p: [piece.without(dropped) for piece in many] for p, many in found.items()}
             factors = {p: factor.masked_fill(dropped, 0) for p, factor in factors.items()}

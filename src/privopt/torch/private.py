@@ -29,6 +29,7 @@ from privopt.torch.batches import (
 )
 from privopt.torch.checks import check_model, probe
 from privopt.torch.clip import Clip, Clipping
+from privopt.torch.compiled import CompiledSum
 from privopt.torch.engine import Engine, LossFunction
 from privopt.torch.noise import TensorGate, TensorGaussian
 from privopt.torch.plan import Plan, choose_plan
@@ -56,6 +57,7 @@ def make_private(
     unit: str = "record",
     n_public: int | None = None,
     microbatch: int | None = None,
+    compile: bool | str = False,
     device_noise: bool = False,
     random_state: object = None,
 ) -> PrivateTraining:
@@ -88,6 +90,9 @@ def make_private(
         Under add_remove: a public guess of the number of records, which is private there.
     microbatch : int, optional
         Largest number of examples at a time, for memory. Noise is added once per step.
+    compile : bool or str, default=False
+        Compile the step, for batches filled up to a fixed size; a string names torch's backend.
+        ``step`` then needs ``targets``, and a loss that uses nothing else.
     device_noise : bool, default=False
         Draw noise with the accelerator's own generator: fast, not cryptographic.
     random_state : int, optional
@@ -141,6 +146,7 @@ def make_private(
         budget,
         plan,
         microbatch,
+        compile=("inductor" if compile is True else compile) or None,
         private=source.private,
         assumptions=ASSUMPTIONS + (DEVICE_NOISE,) * device_noise,
     )
@@ -164,6 +170,7 @@ class PrivateTraining:
         plan: Plan,
         microbatch: int | None,
         *,
+        compile: str | None,
         private: bool,
         assumptions: tuple[str, ...],
     ) -> None:
@@ -172,6 +179,9 @@ class PrivateTraining:
         self._engine, self._schedule, self._gate = engine, schedule, gate
         self._microbatch, self._private, self._assumptions = microbatch, private, assumptions
         self._probed = False
+        self._compiled: CompiledSum | None = None
+        if compile is not None:
+            self._compiled = CompiledSum(engine, microbatch or schedule.likely_size(), compile)
         self._mechanism: TensorGaussian | CorrelatedGaussian
         if isinstance(plan.factorization, Independent):
             self._mechanism = TensorGaussian(plan.noise_multiplier)
@@ -226,13 +236,16 @@ class PrivateTraining:
             self._probed = True
         total = torch.zeros(self._engine.size, dtype=self._engine.dtype, device=self._device)
         size = self._microbatch or max(count, 1)
-        if count > size and not tree_leaves(goals):
-            raise ValueError("microbatches need targets=..., so that they can be cut as well.")
+        if self._compiled is not None:
+            size = self._compiled.size
+        if (count > size or self._compiled is not None) and not tree_leaves(goals):
+            raise ValueError("microbatches and compiled steps need targets=...: they cut them too.")
+        engine = self._compiled or self._engine
         for start in range(0, count, size):
             stop = min(start + size, count)
             cut = _slice(start, stop) if stop - start < count else lambda tree: tree
             few = cut(inputs), cut(keywords), cut(goals)
-            self._engine.clipped_sum(loss, *few, stop - start, total)
+            engine.clipped_sum(loss, *few, stop - start, total)
         self._release(total)
         self.optimizer.step()
 
