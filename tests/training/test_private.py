@@ -372,6 +372,25 @@ def test_a_model_learns():
     assert (model(x).argmax(1) == y).float().mean() > 0.9
 
 
+def test_the_average_of_the_last_fifth():
+    private = training(batch_size=6, epochs=1, noise="blt", lr=2.0)  # ten steps
+    seen = []
+    for x, y in private.loader:
+        assert torch.equal(weights(private.averaged()), weights(private.model)) or len(seen) > 8
+        private.step(cross_entropy, x, targets=y)
+        seen.append(weights(private.model))
+    torch.testing.assert_close(weights(private.averaged()), (seen[-1] + seen[-2]) / 2)
+    assert torch.equal(weights(private.model), seen[-1])
+
+
+def test_the_model_stays_picklable():
+    private = training()
+    run(private)
+    file = io.BytesIO()
+    torch.save(private.model, file)
+    assert all(not module._forward_hooks for module in private.model.modules())
+
+
 def test_keywords_and_several_inputs():
     class Model(nn.Module):
         def __init__(self):
@@ -489,6 +508,12 @@ def test_batch_normalisation_is_refused_before_data_is_used():
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
     with pytest.raises(Refused, match=r"layer '1' \(BatchNorm1d\) mixes"):
         training(model)
+
+
+def test_an_optimizer_that_asks_for_losses():
+    model = net()
+    with pytest.raises(ValueError, match="LBFGS asks for the loss again"):
+        training(model, optimizer=torch.optim.LBFGS(model.parameters()))
 
 
 def test_an_optimizer_of_another_model():

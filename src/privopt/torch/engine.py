@@ -87,27 +87,15 @@ class Engine:
         self.size = sum(p.numel() for p in self.parameters)
         self.units: list[Unit] = list(_units("", model, set()))
         self._recording = False
-        self._hooks: list[Any] = []
-        self._install()
+
+    def like(self) -> Tensor:
+        """Zeros in the shape, type and place of a sum."""
+        return torch.zeros(self.size, dtype=self.dtype, device=self.parameters[0].device)
 
     # ------------------------------------------------------------ structure
     def run_example_by_example(self) -> None:
         """Give up all rules: the whole model runs on copies of its parameters."""
-        self._uninstall()
         self.units = [Part("", self.model)]
-        self._install()
-
-    def _install(self) -> None:
-        for unit in self.units:
-            if isinstance(unit, Layer):
-                module, repeat, record = unit.module, *_recorder(self, unit)
-                self._hooks.append(module.register_forward_pre_hook(repeat, with_kwargs=True))
-                self._hooks.append(module.register_forward_hook(record, with_kwargs=True))
-
-    def _uninstall(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks.clear()
 
     def margin(self, device: str) -> float:
         half = any(p.dtype in HALF for p in self.parameters)
@@ -215,16 +203,25 @@ class Engine:
     # ------------------------------------------------------------ recording
     @contextmanager
     def _record(self, count: int) -> Iterator[None]:
+        """Hooks are there for as long as a batch is recorded: the model stays as it was."""
         self._recording, self._count = True, count
-        parts = [unit for unit in self.units if isinstance(unit, Part)]
-        for part in parts:
-            part.module.forward = _by_example(part, part.module.forward, count, self)
+        hooks: list[Any] = []
+        for unit in self.units:
+            if isinstance(unit, Part):
+                unit.module.forward = _by_example(unit, unit.module.forward, count, self)
+            else:
+                module, repeat, record = unit.module, *_recorder(self, unit)
+                hooks.append(module.register_forward_pre_hook(repeat, with_kwargs=True))
+                hooks.append(module.register_forward_hook(record, with_kwargs=True))
         try:
             yield
         finally:
             self._recording = False
-            for part in parts:
-                del part.module.forward  # the class's own is behind it
+            for hook in hooks:
+                hook.remove()
+            for unit in self.units:
+                if isinstance(unit, Part):
+                    del unit.module.forward  # the class's own is behind it
 
     @property
     def recording(self) -> int | None:

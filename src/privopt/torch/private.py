@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 from dataclasses import asdict
 from typing import Any
 
@@ -135,8 +137,7 @@ def make_private(
         schedule = FixedOrder(count, batch_size, source)
     else:
         schedule = PoissonBatches(count, records, batch_size, plan.groups, source)
-    like = torch.zeros(engine.size, dtype=engine.dtype, device=engine.parameters[0].device)
-    gate = TensorGate(DeviceSource(source) if device_noise else source, like)
+    gate = TensorGate(DeviceSource(source) if device_noise else source, engine.like())
     return PrivateTraining(
         engine,
         optimizer,
@@ -178,6 +179,7 @@ class PrivateTraining:
         self.budget, self.plan = budget, plan
         self._engine, self._schedule, self._gate = engine, schedule, gate
         self._microbatch, self._private, self._assumptions = microbatch, private, assumptions
+        self._like = self._tail = engine.like()
         self._probed = False
         self._compiled: CompiledSum | None = None
         if compile is not None:
@@ -234,7 +236,7 @@ class PrivateTraining:
         if not self._probed:
             probe(self._engine, inputs, keywords)
             self._probed = True
-        total = torch.zeros(self._engine.size, dtype=self._engine.dtype, device=self._device)
+        total = torch.zeros_like(self._like)
         size = self._microbatch or max(count, 1)
         if self._compiled is not None:
             size = self._compiled.size
@@ -248,6 +250,7 @@ class PrivateTraining:
             engine.clipped_sum(loss, *few, stop - start, total)
         self._release(total)
         self.optimizer.step()
+        self._average()
 
     def _release(self, total: Tensor) -> None:
         sealed = Sealed(KEY, total, self._reach(self.steps_done))
@@ -260,15 +263,28 @@ class PrivateTraining:
             parameter.grad = noisy[start:stop].view_as(parameter).to(parameter.dtype)
             start = stop
 
+    def _average(self) -> None:
+        taken = self.steps_done - (self.steps - self.steps // 5)
+        if taken > 0:
+            now = nn.utils.parameters_to_vector(self._engine.parameters).detach().to(self._like)
+            self._tail = now if taken == 1 else self._tail + (now - self._tail) / taken
+
+    def averaged(self) -> nn.Module:
+        """A copy of the model with the average of its parameters over the last fifth of all steps.
+
+        Averaging is free: it sees noisy iterates alone. It helps correlated noise most.
+        """
+        model = copy.deepcopy(self.model)
+        if self.steps_done > self.steps - self.steps // 5:
+            trained = [p for p in model.parameters() if p.requires_grad]
+            nn.utils.vector_to_parameters(self._tail.to(trained[0].dtype), trained)
+        return model
+
     def _reach(self, step: int) -> Reach:
         clip = self._engine.clip.norm
         movement = 2 * clip if self.budget.neighbouring == "replace_one" else clip
         cells, sampling = self._schedule.cells(step), self._schedule.sampling
         return Reach("l2", movement, clip, cells, step + 1, sampling)
-
-    @property
-    def _device(self) -> torch.device:
-        return self._engine.parameters[0].device
 
     # ------------------------------------------------------------ guarantee
     def epsilon_spent(self, delta: float | None = None) -> float:
@@ -320,6 +336,7 @@ class PrivateTraining:
             "budget": asdict(self.budget),
             "private": self._private,
             "steps_done": self.steps_done,
+            "average": self._tail.cpu(),
             "schedule": torch.from_numpy(np.array(self._schedule.state())),
             "noise": self._gate.noise_state(self._mechanism) if correlated else None,  # type: ignore
         }
@@ -337,6 +354,7 @@ class PrivateTraining:
         if not 0 <= done <= self.steps:
             raise Refused("this is not the state of such a run.")
         self._schedule.load(state["schedule"].numpy())
+        self._tail = state["average"].to(self._like)
         path = None
         if isinstance(self._mechanism, CorrelatedGaussian):
             stream = self._gate.stream(self._mechanism)
@@ -364,6 +382,12 @@ def _slice(start: int, stop: int) -> Any:
 def _check_optimizer(engine: Engine, optimizer: object) -> None:
     if not isinstance(optimizer, Optimizer):
         raise ValueError(f"optimizer must be a torch Optimizer, got {type(optimizer).__name__}.")
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise ValueError(
+            f"{type(optimizer).__name__} asks for the loss again and again: use an optimizer that "
+            "takes one gradient per step."
+        )
     known = {id(p) for p in engine.parameters}
     for group in optimizer.param_groups:
         for parameter in group["params"]:
