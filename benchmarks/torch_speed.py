@@ -243,8 +243,8 @@ def clock(device: str) -> float:
     return time.process_time()  # of all threads: run with one
 
 
-def measure(way: str, name: str, device: str, rounds: int) -> tuple[float, float]:
-    """Median seconds of a step, and peak memory in GiB on an accelerator."""
+def prepared(way: str, name: str, device: str) -> Step:
+    """A step that was made warm."""
     build, shape, batch = MODELS[name]
     big = device == "cuda"
     if name == "tf" and not big:
@@ -256,21 +256,61 @@ def measure(way: str, name: str, device: str, rounds: int) -> tuple[float, float
     step = WAYS[way](model, x, y)
     for _ in range(3):
         step()
-    if big:
+    return step
+
+
+def timed(step: Step, device: str) -> float:
+    start = clock(device)
+    step()
+    return clock(device) - start
+
+
+def measure(ways: list[str], name: str, device: str, rounds: int) -> dict[str, tuple[float, float]]:
+    """Median seconds of a step and peak memory in GiB: on a processor by turns, so that what slows
+    all of them down cancels; on an accelerator one after the other, for the memory."""
+    times: dict[str, list[float]] = {}
+    peaks: dict[str, float] = {}
+    steps: dict[str, Step] = {}
+    for way in ways:
+        try:
+            step = prepared(way, name, device)
+        except Exception as problem:
+            print(f"{name:8s} {way:20s} failed: {type(problem).__name__}: {problem}"[:150])
+            continue
+        times[way], peaks[way] = [], 0.0
+        if device != "cuda":
+            steps[way] = step
+            continue
         torch.cuda.reset_peak_memory_stats()
-    times = []
+        times[way] = [timed(step, device) for _ in range(rounds)]
+        peaks[way] = torch.cuda.max_memory_allocated() / 2**30
+        del step
+        gc.collect()
+        torch.cuda.empty_cache()
     for _ in range(rounds):
-        start = clock(device)
-        step()
-        times.append(clock(device) - start)
-    peak = torch.cuda.max_memory_allocated() / 2**30 if big else 0.0
-    return statistics.median(times), peak
+        for way, step in steps.items():
+            times[way].append(timed(step, device))
+    return {way: (statistics.median(found), peaks[way]) for way, found in times.items()}
+
+
+def keep(found: dict[str, dict[str, tuple[float, float]]]) -> None:
+    """Figures beside those of the other benchmarks, where these are there."""
+    try:
+        from benchmarks.measure import Figure, report
+    except ImportError:
+        return
+    figures = []
+    for name, ways in found.items():
+        ours = ways["privopt"][0]
+        figures.append(Figure(f"{name}: time of ordinary training", ours / ways["ordinary"][0]))
+        if "Opacus hooks" in ways:
+            ratio = ours / ways["Opacus hooks"][0]
+            figures.append(Figure(f"{name}: time of Opacus hooks", ratio, 1.0))
+    report("torch_speed", "Time of a private step, as a multiple of", figures)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--rounds", type=int, default=15)
@@ -285,27 +325,18 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     if find_spec("sklearn") is None or find_spec("randomgen") is None:
         bare_privopt()
+    ways = [way for way in WAYS if chosen.compile or "compiled" not in way]
+    if find_spec("opacus") is None:
+        ways = [way for way in ways if not way.startswith("Opacus")]
     print(f"torch {torch.__version__}, {chosen.device}, tf32 {chosen.tf32}")
     print(f"{'model':8s} {'way':20s} {'ms':>9s} {'ordinary/this':>14s} {'peak GiB':>9s}")
+    found: dict[str, dict[str, tuple[float, float]]] = {}
     for name in chosen.models:
-        reference = None
-        for way in WAYS:
-            if "compiled" in way and not chosen.compile:
-                continue
-            if way.startswith("Opacus") and find_spec("opacus") is None:
-                continue
-            try:
-                seconds, peak = measure(way, name, chosen.device, chosen.rounds)
-            except Exception as problem:
-                print(f"{name:8s} {way:20s} failed: {type(problem).__name__}: {problem}"[:150])
-                continue
-            finally:
-                gc.collect()
-                if chosen.device == "cuda":
-                    torch.cuda.empty_cache()
-            reference = reference or seconds
-            ratio = reference / seconds
+        found[name] = measure(ways, name, chosen.device, chosen.rounds)
+        for way, (seconds, peak) in found[name].items():
+            ratio = found[name]["ordinary"][0] / seconds
             print(f"{name:8s} {way:20s} {1e3 * seconds:9.2f} {ratio:14.2f} {peak:9.2f}", flush=True)
+    keep(found)
 
 
 if __name__ == "__main__":
