@@ -10,9 +10,10 @@ from torch import nn
 
 from privopt.privacy import Refused
 from privopt.torch.checks import probe
-from privopt.torch.clip import MARGIN, SOFTENING, Clip
+from privopt.torch.clip import SOFTENING, Clip
 from privopt.torch.engine import Engine, Layer, Part
 from privopt.torch.pieces import Outer, Rows
+from privopt.torch.rounding import MARGIN, margin
 
 from .models import MODELS, Gru, clipped, cross_entropy, loop, made, random_model
 
@@ -234,6 +235,33 @@ def test_half_precision():
     for i in range(COUNT):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             assert total_of(engine, (x[0][i : i + 1],), y[i : i + 1]).norm() <= 0.5
+
+
+@pytest.mark.parametrize("size", [1e2, 1e5, 1e8])
+def test_products_that_round_to_tf32(size, monkeypatch):
+    """The same attack where factors lose thirteen bits, by a model of that rounding."""
+
+    def short(x):
+        return (x.view(torch.int32) + 4096 & ~8191).view(torch.float32)
+
+    monkeypatch.setattr("privopt.torch.rounding.coarse", lambda: True)
+    room = margin(torch.float32, False)
+    assert room == 2e-2
+    torch.manual_seed(1)
+    a = size * torch.randn(300, 1, 1, 40).expand(300, 1, 2, 40).contiguous()
+    g = torch.randn(300, 1, 2, 30)
+    g[:, :, 1] = -g[:, :, 0] * (1 + 1e-4 * torch.randn(300, 1, 1))
+    factors = Clip(1.0).factors(Outer(short(g), short(a)).squared_norms(), 1, room)
+    scaled = short(g * factors[:, None, None, None])
+    moved = Outer(scaled.double(), short(a).double()).dense().norm(dim=1)
+    assert moved.max() <= 1.0
+    assert margin(torch.float64, False) == MARGIN[torch.float64]
+
+
+def test_products_in_bfloat16_are_refused(monkeypatch):
+    monkeypatch.setattr("torch.get_float32_matmul_precision", lambda: "medium")
+    with pytest.raises(Refused, match="too coarse for a clip"):
+        margin(torch.float32, False)
 
 
 def test_frozen_parameters_and_none_at_all():

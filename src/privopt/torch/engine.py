@@ -21,12 +21,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from privopt.privacy.budget import Refused
-from privopt.torch.clip import HALF_MARGIN, MARGIN, Clip
+from privopt.torch.clip import Clip
 from privopt.torch.layers import Rule, rule_for
 from privopt.torch.pieces import Dense, Piece, merged, squared_norms
+from privopt.torch.rounding import HALF, margin
 
 LossFunction = Callable[..., Tensor]
-HALF = (torch.float16, torch.bfloat16)
 
 
 @dataclass
@@ -99,9 +99,7 @@ class Engine:
 
     def margin(self, device: str) -> float:
         half = any(p.dtype in HALF for p in self.parameters)
-        if half or torch.is_autocast_enabled(device):
-            return HALF_MARGIN
-        return MARGIN[self.dtype]
+        return margin(self.dtype, half or torch.is_autocast_enabled(device))
 
     # ------------------------------------------------------------ one batch
     def clipped_sum(
@@ -119,7 +117,7 @@ class Engine:
         ``keep`` marks the examples that count; the others fill a batch up to a fixed size.
         """
         device = total.device.type
-        margin = self.margin(device)
+        room = self.margin(device)
         try:
             with torch.enable_grad(), self._record(count):
                 losses = loss(self.model(*inputs, **keywords), *targets)
@@ -128,7 +126,7 @@ class Engine:
             # One gradient of ones: each example's loss depends on that example alone.
             found = torch.autograd.grad(losses, edges, torch.ones_like(losses), allow_unused=True)
             with torch.no_grad(), torch.autocast(device, enabled=False):
-                self._add(iter(found), count, margin, total, keep)
+                self._add(iter(found), count, room, total, keep)
         finally:
             self.forget()
 
