@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from privopt.privacy.budget import Refused
 from privopt.torch.clip import Clip
 from privopt.torch.engine import Engine, Layer, Part
-from privopt.torch.rounding import HALF_MARGIN
+from privopt.torch.rounding import WIDE_MARGIN
 
 SIZES = (3, 5)
 """Two batch sizes: what grows from one to the other is a batch dimension, whatever its length."""
@@ -161,7 +161,7 @@ def _rehearsed(engine: Engine, shapes: Any) -> bool:
     ]
     expected = torch.cat(parts)
     # Rounding is small, and a call that was missed is not.
-    tolerance = 5e-2 if engine.margin(found.device.type) >= HALF_MARGIN else 1e-2
+    tolerance = 5e-2 if engine.margin(found.device.type) >= WIDE_MARGIN else 1e-2
     return bool((found - expected).norm() <= tolerance * expected.norm())
 
 
