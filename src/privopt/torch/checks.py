@@ -7,6 +7,7 @@ shapes: no answer depends on data.
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -59,6 +61,22 @@ def check_model(model: nn.Module) -> None:
     found = objections(model)
     if found:
         raise Refused(" ".join(found))
+
+
+def check_optimizer(engine: Engine, optimizer: object) -> None:
+    if not isinstance(optimizer, Optimizer):
+        raise ValueError(f"optimizer must be a torch Optimizer, got {type(optimizer).__name__}.")
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise ValueError(
+            f"{type(optimizer).__name__} asks for the loss again and again: use an optimizer that "
+            "takes one gradient per step."
+        )
+    known = {id(p) for p in engine.parameters}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.requires_grad and id(parameter) not in known:
+                raise ValueError("the optimizer holds a parameter that is not the model's.")
 
 
 def repaired(model: nn.Module) -> nn.Module:
