@@ -98,7 +98,8 @@ def make_private(
         Compile the step, for batches filled up to a fixed size; a string names torch's backend.
         ``step`` then needs ``targets``, and a loss that uses nothing else.
     device_noise : bool, default=False
-        Draw noise with the accelerator's own generator: fast, not cryptographic.
+        On an accelerator, draw noise with its own generator instead of ChaCha20: faster, not
+        cryptographic.
     ledger, dataset : Ledger or path, str; optional
         The budget that pays for all epochs, before the first step.
     random_state : int, optional
@@ -141,7 +142,7 @@ def make_private(
         schedule = FixedOrder(count, batch_size, source)
     else:
         schedule = PoissonBatches(count, records, batch_size, plan.groups, source)
-    gate = TensorGate(DeviceSource(source) if device_noise else source, engine.like())
+    gate = TensorGate(DeviceSource(source, fast=device_noise), engine.like())
     return PrivateTraining(
         engine,
         optimizer,
