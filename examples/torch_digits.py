@@ -1,5 +1,7 @@
 """A private network on handwritten digits: two lines of an ordinary training loop change.
 
+The noise is chosen from public numbers, and epsilon is known after every epoch.
+
     python examples/torch_digits.py
 """
 

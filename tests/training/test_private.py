@@ -592,6 +592,19 @@ def test_a_compiled_step_refuses_tensors_from_outside():
     assert private.steps_done == 0
 
 
+def test_a_model_that_moved():
+    private = training()
+    x, y = next(iter(private.loader))
+    private.model[0].requires_grad_(False)
+    with pytest.raises(Refused, match="trains other parameters"):
+        private.step(cross_entropy, x, targets=y)
+    private.model[0].requires_grad_(True)
+    private.model.to("meta")
+    with pytest.raises(Refused, match="has moved"):
+        private.step(cross_entropy, x, targets=y)
+    assert private.steps_done == 0
+
+
 def test_microbatches_need_targets():
     private = training(microbatch=1)
     for x, y in private.loader:

@@ -92,6 +92,13 @@ class Engine:
         """Zeros in the shape, type and place of a sum."""
         return torch.zeros(self.size, dtype=self.dtype, device=self.parameters[0].device)
 
+    def unchanged(self, device: torch.device) -> bool:
+        """Whether the model still trains the same parameters in the same place."""
+        now = [p for p in self.model.parameters() if p.requires_grad]
+        return len(now) == len(self.parameters) and all(
+            p is q and p.device == device for p, q in zip(now, self.parameters, strict=True)
+        )
+
     # ------------------------------------------------------------ structure
     def run_example_by_example(self) -> None:
         """Give up all rules: the whole model runs on copies of its parameters."""

@@ -154,7 +154,7 @@ def make_private(
         microbatch,
         compile=("inductor" if compile is True else compile) or None,
         private=source.private,
-        assumptions=ASSUMPTIONS + (DEVICE_NOISE,) * device_noise,
+        assumptions=ASSUMPTIONS + (DEVICE_NOISE,) * (device_noise and engine.like().is_cuda),
         account=account_for(ledger, dataset),
     )
 
@@ -242,6 +242,8 @@ class PrivateTraining:
                     f"step takes the {count} examples that private.loader has just given; a "
                     "tensor has another number of rows."
                 )
+        if not self._engine.unchanged(self._like.device):
+            raise Refused("the model has moved or trains other parameters: call make_private then.")
         if not self._probed:
             probe(self._engine, inputs, keywords)
             self._probed = True
@@ -276,7 +278,8 @@ class PrivateTraining:
     def _average(self) -> None:
         taken = self.steps_done - (self.steps - self.steps // 5)
         if taken > 0:
-            now = nn.utils.parameters_to_vector(self._engine.parameters).detach().to(self._like)
+            flat = [p.detach().flatten().to(self._like) for p in self._engine.parameters]
+            now = torch.cat(flat)
             self._tail = now if taken == 1 else self._tail + (now - self._tail) / taken
 
     def averaged(self) -> nn.Module:
@@ -287,7 +290,10 @@ class PrivateTraining:
         model = copy.deepcopy(self.model)
         if self.steps_done > self.steps - self.steps // 5:
             trained = [p for p in model.parameters() if p.requires_grad]
-            nn.utils.vector_to_parameters(self._tail.to(trained[0].dtype), trained)
+            parts = self._tail.split([p.numel() for p in trained])
+            with torch.no_grad():
+                for p, part in zip(trained, parts, strict=True):
+                    p.copy_(part.view_as(p))
         return model
 
     def _reach(self, step: int) -> Reach:
