@@ -211,6 +211,24 @@ def test_a_loss_that_is_not_one_per_example_is_refused(loss):
         total_of(engine_for(model, x), x, y, loss)
 
 
+@pytest.mark.parametrize("poison", [0.0, math.nan, math.inf])
+def test_a_loss_that_mixes_examples_is_refused(poison):
+    """Here each example is compared with the others of its batch."""
+
+    def contrast(out, y):
+        return cross_entropy(out @ out.T, torch.arange(len(out)))
+
+    def centred(out, y):
+        return cross_entropy(out, y) - cross_entropy(out, y).mean()
+
+    for loss in (contrast, centred):
+        model, x, y = made("linear", COUNT)
+        with pytest.raises(Refused, match="depends on the outputs of others"):
+            total_of(engine_for(model, x), x, y, loss)
+    x[0][1] = x[0][2] = poison  # a record that is not finite makes no loss look like that
+    total_of(engine_for(model, x), x, y)
+
+
 def test_ordinary_use_of_the_model_is_undisturbed():
     model, x, y = made("bare parameter", COUNT)
     before = model(*x)

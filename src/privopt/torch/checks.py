@@ -172,7 +172,7 @@ def _rehearsed(engine: Engine, shapes: Any) -> bool:
         except Exception:
             return False
         finally:
-            engine.clip = clip
+            engine.clip, engine.apart = clip, False  # the user's loss is still to be seen
     parts = [
         (torch.zeros_like(p) if g is None else g).flatten().to(found)
         for p, g in zip(engine.parameters, whole, strict=True)
