@@ -22,6 +22,10 @@ NAMES = (
     "excess_risk",
     "rates",
     "high_dimensional",
+    "sparse_speed",
+    "passes",
+    "correlated",
+    "online",
 )
 
 

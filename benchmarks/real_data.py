@@ -38,7 +38,15 @@ def load(name: str) -> DataSet:
     home = folder()
     if home is None:
         raise FileNotFoundError("set PRIVOPT_DATA to the folder that holds the data sets.")
-    return {**LOADERS, **REGRESSIONS}[name](home)
+    return {**LOADERS, **REGRESSIONS, **WIDE}[name](home)
+
+
+def stream(name: str) -> tuple[Any, ...]:
+    """X, y, bounds of the columns and of the target, in the order of time."""
+    home = folder()
+    if home is None:
+        raise FileNotFoundError("set PRIVOPT_DATA to the folder that holds the data sets.")
+    return STREAMS[name](home)
 
 
 def _split(
@@ -94,9 +102,13 @@ def _cod_rna(home: Path) -> DataSet:
     return _split("cod_rna", X, y, (-8.0, 8.0))  # columns were standardised by the publisher
 
 
-def _electricity(home: Path) -> DataSet:
+def _electricity_stream(home: Path) -> tuple[Any, ...]:
     with np.load(home / "electricity" / "electricity.npz") as data:
-        return _split("electricity", data["X"], data["y"].astype(int), (0.0, 1.0))
+        return data["X"], data["y"].astype(int), (0.0, 1.0)
+
+
+def _electricity(home: Path) -> DataSet:
+    return _split("electricity", *_electricity_stream(home))
 
 
 def _mushrooms(home: Path) -> DataSet:
@@ -115,7 +127,7 @@ def _california(home: Path) -> DataSet:
     return _split("california", X, y, (low, high), (0.0, 5.0))
 
 
-def _bike(home: Path) -> DataSet:
+def _bike_stream(home: Path) -> tuple[Any, ...]:
     """Hourly rentals; season, month, hour, day and weather as indicators of their levels."""
     levels = {"season": 4, "mnth": 12, "hr": 24, "weekday": 7, "weathersit": 4}
     with np.load(home / "bike_sharing" / "bike_sharing_hour.npz") as data:
@@ -125,7 +137,11 @@ def _bike(home: Path) -> DataSet:
         first = int(name not in ("hr", "weekday"))  # these two are counted from 0
         many = levels.get(name, 0)
         columns += [column == level for level in range(first, first + many)] or [column]
-    return _split("bike", np.column_stack(columns).astype(float), y, (0.0, 1.0), (0.0, 1000.0))
+    return np.column_stack(columns).astype(float), y, (0.0, 1.0), (0.0, 1000.0)
+
+
+def _bike(home: Path) -> DataSet:
+    return _split("bike", *_bike_stream(home))
 
 
 def _diabetes_progress(home: Path) -> DataSet:
@@ -136,6 +152,54 @@ def _diabetes_progress(home: Path) -> DataSet:
     low = np.array([18.0, 1, 15, 50, 80, 30, 15, 1, 3, 50])
     high = np.array([80.0, 2, 45, 140, 320, 260, 110, 10, 6.2, 130])
     return _split("diabetes", np.asarray(X), np.asarray(y), (low, high), (0.0, 350.0))
+
+
+# ---------------------------------------------------------------- more columns than records
+def _dorothea(home: Path) -> DataSet:
+    parts = []
+    for part in ("train", "valid"):
+        with np.load(home / "dorothea" / f"y_{part}.npz") as data:
+            y = data["y"].astype(int)
+        parts += [sp.csr_array(sp.load_npz(home / "dorothea" / f"X_{part}.npz")).astype(float), y]
+    return DataSet("dorothea", *parts, (-1.0, 1.0))
+
+
+def _madelon(home: Path) -> DataSet:
+    """Counts between 0 and 999, most of them near 480: taken in units of 100 around it."""
+    with np.load(home / "madelon" / "madelon.npz") as data:
+        X, y = data["X_train"], data["y_train"].astype(int)
+        X_test, y_test = data["X_valid"], data["y_valid"].astype(int)
+    return DataSet("madelon", (X - 480) / 100, y, (X_test - 480) / 100, y_test, (-1.0, 1.0))
+
+
+def _newsgroups(home: Path) -> DataSet:
+    """Medicine against space, words present or not."""
+    pair, parts = (13, 14), []
+    for part in ("train", "test"):
+        X = sp.csr_array(sp.load_npz(home / "newsgroups20" / f"X_{part}.npz")).astype(float)
+        with np.load(home / "newsgroups20" / f"y_{part}.npz") as data:
+            y = data["y"]
+        chosen = np.isin(y, pair)
+        parts += [X[chosen], np.where(y[chosen] == pair[1], 1, -1)]
+    return DataSet("newsgroups", *parts, (-1.0, 1.0))
+
+
+def _movies(home: Path) -> DataSet:
+    X = sp.csr_array(sp.load_npz(home / "movie_reviews" / "X.npz")).astype(float)
+    with np.load(home / "movie_reviews" / "y.npz") as data:
+        y = np.where(data["y"] > 0, 1, -1)
+    return _split("movies", X, y, (-1.0, 1.0))
+
+
+def _genes(name: str, file: str, largest: float) -> Callable[[Path], DataSet]:
+    """Expressions that the publisher standardised or scaled."""
+
+    def loader(home: Path) -> DataSet:
+        with np.load(home / "libsvm_small" / f"{file}.npz") as data:
+            X, y = data["X"].astype(float) / largest, data["y"].astype(int)
+        return _split(name, X, y, (-1.0, 1.0))
+
+    return loader
 
 
 LOADERS: dict[str, Callable[[Path], DataSet]] = {
@@ -152,4 +216,17 @@ REGRESSIONS: dict[str, Callable[[Path], DataSet]] = {
     "california": _california,
     "bike": _bike,
     "diabetes": _diabetes_progress,
+}
+WIDE: dict[str, Callable[[Path], DataSet]] = {
+    "dorothea": _dorothea,
+    "madelon": _madelon,
+    "newsgroups": _newsgroups,
+    "movies": _movies,
+    "leukemia": _genes("leukemia", "leukemia_train38", 3.0),
+    "colon": _genes("colon", "colon_cancer", 1.0),
+    "duke": _genes("duke", "duke_breast38", 1.0),
+}
+STREAMS: dict[str, Callable[[Path], tuple[Any, ...]]] = {
+    "electricity": _electricity_stream,
+    "bike": _bike_stream,
 }

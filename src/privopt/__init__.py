@@ -5,18 +5,21 @@ from importlib.metadata import version
 
 from privopt import geometry, losses
 from privopt.estimators import (
+    ElasticNet,
     HuberRegressor,
     Lasso,
     LinearRegression,
     LinearSVC,
     LogisticRegression,
+    OnlineLinearRegression,
+    OnlineLogisticRegression,
     QuantileRegressor,
     Ridge,
     SparseLogisticRegression,
 )
 from privopt.ledger import Ledger
-from privopt.planner import plan, quantile, solve
-from privopt.privacy import Budget, Certificate, PrivacyWarning, Refused
+from privopt.planner import plan, prefix_sums, quantile, solve
+from privopt.privacy import Budget, Certificate, Participation, PrivacyWarning, Refused
 from privopt.problem import Problem
 
 __version__ = version("privopt")
@@ -24,12 +27,16 @@ __version__ = version("privopt")
 __all__ = [
     "Budget",
     "Certificate",
+    "ElasticNet",
     "HuberRegressor",
     "Lasso",
     "Ledger",
     "LinearRegression",
     "LinearSVC",
     "LogisticRegression",
+    "OnlineLinearRegression",
+    "OnlineLogisticRegression",
+    "Participation",
     "PrivacyWarning",
     "Problem",
     "QuantileRegressor",
@@ -40,6 +47,7 @@ __all__ = [
     "geometry",
     "losses",
     "plan",
+    "prefix_sums",
     "quantile",
     "solve",
 ]

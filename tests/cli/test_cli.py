@@ -159,6 +159,79 @@ def test_account_questions_of_one_batch():
     assert "questions per batch" in text_of(two)
 
 
+def epsilon_of(*arguments):
+    result = run("account", *arguments)
+    assert result.exit_code == 0, result.output
+    return float(text_of(result).split("epsilon")[1].split()[1])
+
+
+COMPLETED = ["--noise", "honaker", "--restart-every", 2000, "--completion"]
+FEDERATED = ["--noise-multiplier", 7, "--steps", 2000, "--delta", 1e-10]
+CIFAR = ["--noise-multiplier", 46.3, "--steps", 10_000, "--epochs", 100, "--delta", 1e-5]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "epsilon"),
+    [
+        ([*CIFAR, "--noise", "honaker", "--accounting", "nodes"], 13.79308),
+        (
+            [*CIFAR, "--noise", "honaker", "--restart-every", 2000, "--accounting", "nodes"],
+            4.355049,
+        ),
+        ([*CIFAR, *COMPLETED], 6.27),
+        (
+            [*CIFAR, *COMPLETED, "--accounting", "nodes", "--conversion", "renyi_grid"],
+            6.922239,
+        ),
+        (
+            [*FEDERATED, "--noise", "tree", "--times", 6, "--min-separation-steps", 314],
+            8.526093,
+        ),
+        (["--noise-multiplier", 1.13, "--steps", 1600, "--noise", "honaker"], 16.07),
+        (
+            ["--noise-multiplier", 5, "--steps", 1024, "--noise", "honaker_full", "--delta", 1e-5],
+            2.738,
+        ),
+        (["--noise-multiplier", 1, "--steps", 20, "--noise", "dense"], 4.887),
+        (["--noise-multiplier", 1, "--steps", 5, "--epochs", 5, "--noise", "independent"], 12.59),
+    ],
+)
+def test_account_of_streams(arguments, epsilon):
+    """Published values of DP-FTRL; the exact ones charge what is released."""
+    assert epsilon_of(*arguments) == pytest.approx(epsilon, rel=1e-3)
+
+
+def test_account_of_banded_noise_on_batches():
+    """8 groups that take turns, 2000 steps of 500 out of 50000 records."""
+    result = run(
+        "account", "--epsilon", 2, "--delta", 1e-5, "--steps", 2000, "--noise", "banded",
+        "--groups", 8, "--sampling-rate", 0.08,
+    )  # fmt: skip
+    found = text_of(result)
+    assert float(found.split("noise multiplier")[1].split()[1]) == pytest.approx(2.709, rel=2e-3)
+    assert float(found.split("rms")[1].split()[1]) == pytest.approx(31.4, rel=5e-3)
+    plain = epsilon_of("--noise-multiplier", 1.15, "--sampling-rate", 0.01, "--steps", 2000)
+    stream = epsilon_of(
+        "--noise-multiplier", 1.15, "--sampling-rate", 0.01, "--steps", 2000, "--noise", "banded"
+    )
+    assert plain == stream
+
+
+def test_account_chooses_noise_and_says_why():
+    found = text_of(run("account", "--epsilon", 2, "--steps", 200, "--noise", "auto"))
+    assert "blt" in found
+    assert "sqrt_toeplitz" in found
+    assert "rms error" in found
+
+
+def test_account_of_batches_of_fixed_size():
+    common = ["--noise-multiplier", 1, "--steps", 100, "--sampling-rate", 0.1]
+    relation = ["--neighbouring", "replace_one"]
+    assert epsilon_of(*common, "--fixed-size", *relation) > epsilon_of(*common, *relation)
+    everything = ["--noise-multiplier", 5, *relation]
+    assert epsilon_of(*everything, "--fixed-size") == epsilon_of(*everything)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -170,6 +243,17 @@ def test_account_questions_of_one_batch():
         (["--epsilon", 1, "--steps", 0], "--steps and --questions must be at least 1"),
         (["--epsilon", 1, "--sampling-rate", 0], "rate"),
         (["--epsilon", 1, "--sampling-rate", 1.5], "rate"),
+        (["--epsilon", 1, "--sampling-rate", 0.5, "--fixed-size"], "replace_one"),
+        (["--epsilon", 1, "--epochs", 2], "a stream needs a --noise"),
+        (["--epsilon", 1, "--noise", "tree", "--questions", 2], "leave --questions out"),
+        (["--epsilon", 1, "--noise", "tree", "--epochs", 2], "--epochs must lie between"),
+        (["--epsilon", 1, "--noise", "tree", "--times", 2], "belong together"),
+        (["--epsilon", 1, "--noise", "blt", "--accounting", "nodes"], "--noise tree or honaker"),
+        (["--epsilon", 1, "--noise", "tree", "--completion"], "--completion needs"),
+        (["--epsilon", 1, "--noise", "banded", "--groups", 2], "give a --sampling-rate"),
+        (["--epsilon", 1, "--noise", "tree", "--sampling-rate", 0.1], "banded noise"),
+        (["--epsilon", 1, "--noise", "tree", "--neighbouring", "add_remove"], "keep their steps"),
+        (["--epsilon", 1, "--conversion", "zcdp"], "--conversion is for a stream"),
     ],
 )
 def test_account_errors(arguments, words):

@@ -33,14 +33,17 @@ SHORT: dict[str, dict[str, Any]] = {
     "localization": {"n_iter": 12},
     "bolt_on_sgd": {"batch_size": 7},
     "phased_localization": {"batch_size": 5},
+    "dp_ftrl": {"epochs": 3, "batch_size": 12},
+    "dp_ftrl_least_squares": {"steps": 7},
 }
 # Short runs that still get near the optimum of a small problem.
 ENOUGH: dict[str, dict[str, Any]] = {
     "noisy_gd": {"n_iter": 60},
     "noisy_sgd": {"n_iter": 200, "batch_size": 100},
+    "dp_ftrl": {"epochs": 1, "batch_size": None},
 }
 # One pass over 400 records leaves a sampling error that no budget removes.
-WITHOUT_NOISE = {"phased_localization": 0.25, "bolt_on_sgd": 0.1}
+WITHOUT_NOISE = {"phased_localization": 0.25, "bolt_on_sgd": 0.1, "dp_ftrl": 0.2}
 # A choice shows its noise where scores differ by about as much: that takes some records.
 RECORDS = {"frank_wolfe": 150, "greedy_coordinate": 150}
 DELTAS = (0.0, 1e-5)
@@ -49,6 +52,7 @@ FOR: dict[str, set[str]] = {
     "l1 ball": {"frank_wolfe", "noisy_gd"},
     "simplex, ridge": {"frank_wolfe"},
     "box, ridge": {"greedy_coordinate", "coordinate_descent"},
+    "least squares": {"dp_ftrl_least_squares"},
     "bounded columns": {"standardized_objective"},
     "bounded columns, hinge": {"standardized_objective"},
     "bounded columns, squares": {"standardized_regression"},
@@ -66,6 +70,7 @@ PROBLEMS = {
     "l1 ball": Problem(Squared(residual_clip=1.0), L1Ball(2.0), column_bounds=1.0),
     "simplex, ridge": Problem(Logistic(), Simplex(3.0), intercept=0.5, l2=0.1),
     "box, ridge": Problem(Huber(0.5), Box(-1.0, 2.0), column_bounds=1.0, l2=0.05),
+    "least squares": Problem(Squared(), L2Ball(1.5), intercept=0.5, l2=0.01),
     "bounded columns": Problem(Logistic(), WholeSpace(), intercept=0.5, column_bounds=1.0),
     "bounded columns, hinge": Problem(SmoothedHinge(0.5), intercept=0.5, column_bounds=1.0),
     "bounded columns, squares": Problem(

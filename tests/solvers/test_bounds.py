@@ -18,7 +18,11 @@ SEEDS = 5
 # Its bound is nearly attained: at the edge of a ball within a factor of 1.6 of the exact mean, so
 # a mean of 5 runs exceeds it in about 3 % of cases, a mean of 60 in fewer than 1e-6.
 MORE_SEEDS = {"exponential_sampling": 60}
-ONE_PASS = {"bolt_on_sgd", "phased_localization"}  # a sampling error of 1/sqrt(n) always stays
+ONE_PASS = {
+    "bolt_on_sgd",
+    "phased_localization",
+    "dp_ftrl",
+}  # a sampling error of 1/sqrt(n) always stays
 DOMAINS = {
     "optimum inside a ball": L2Ball(60.0),
     "optimum inside a box": Box(-60.0, 60.0),

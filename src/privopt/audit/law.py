@@ -14,6 +14,7 @@ from scipy.special import softmax
 
 from privopt.audit.replay import Release, Tape
 from privopt.mechanisms import (
+    CorrelatedGaussian,
     ExponentialDensity,
     ExponentialMechanism,
     ObjectivePerturbation,
@@ -36,8 +37,9 @@ def noise_p_value(tapes: list[Tape]) -> float:
     minus the logarithm of a uniform variable (shape 1) for a density. Their sum over releases is
     Gamma with the summed shape. A choice among scores gives its score in units of the noise, less
     its mean under the declared probabilities; the sum over releases is close to normal with the
-    summed variance. It is what a likelihood ratio test of the scale looks at. The smallest p-value
-    is taken, times the number of tests.
+    summed variance. It is what a likelihood ratio test of the scale looks at. A stream's correlated
+    noise is first turned back into the independent Gaussians its factorization declares. The
+    smallest p-value is taken, times the number of tests.
     """
     groups: dict[Any, list[Release]] = {}
     for tape in tapes:
@@ -54,7 +56,11 @@ def _p_value(releases: list[Release]) -> float:
         if variance == 0:
             return 1.0
         return float(2 * stats.norm.sf(abs(excess) / np.sqrt(variance)))
-    total, shape = np.sum([_statistic(release) for release in releases], axis=0)
+    if isinstance(releases[0].mechanism, CorrelatedGaussian):
+        statistics = [_stream_statistic(stream) for stream in _streams(releases)]
+    else:
+        statistics = [_statistic(release) for release in releases]
+    total, shape = np.sum(statistics, axis=0)
     law = stats.gamma(shape)
     return float(2 * min(law.cdf(total), law.sf(total)))
 
@@ -71,6 +77,25 @@ def _statistic(release: Release) -> tuple[float, float]:
         return _objective_statistic(release)
     noise = np.atleast_1d(release.result - release.payload)
     return _of_kind(release.event.kinds[0], noise, release.reach.radius, release.reach.norm)
+
+
+def _streams(releases: list[Release]) -> list[list[Release]]:
+    """The steps of each stream, in their order."""
+    streams: dict[int, list[Release]] = {}
+    for release in releases:
+        assert release.event.row is not None
+        streams.setdefault(id(release.event.row.path), []).append(release)
+    return list(streams.values())
+
+
+def _stream_statistic(releases: list[Release]) -> tuple[float, float]:
+    """Half the squared norm of the Gaussians behind a stream, by the encoder that it declares."""
+    kind, row = releases[0].event.kinds[0], releases[0].event.row
+    assert isinstance(kind, Gaussian)
+    assert row is not None
+    noise = np.array([np.ravel(release.result - release.payload) for release in releases])
+    fresh = row.path.factorization.encode(noise * (kind.mu / releases[0].reach.radius))
+    return float(np.sum(fresh**2)) / 2, fresh.size / 2
 
 
 def _choice(release: Release) -> tuple[float, float]:

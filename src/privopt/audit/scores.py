@@ -35,6 +35,44 @@ def before_noise(release: Release, payload: Any) -> Any:
     return payload
 
 
+def transcript_score(releases: list[Release], one: list[Any], other: list[Any]) -> float:
+    """Log-likelihood ratio of a whole run: releases add up, the steps of a stream as one."""
+    score, streams = 0.0, {}
+    for release, a, b in zip(releases, one, other, strict=True):
+        if release.event.row is None:
+            score += release_score(release, a, b)
+        else:
+            streams.setdefault(id(release.event.row.path), []).append((release, a, b))
+    return score + sum(_stream_score(*zip(*steps, strict=True)) for steps in streams.values())
+
+
+def _stream_score(releases: Any, one: Any, other: Any) -> float:
+    """Correlated noise: C g + z is what a stream shows, independent over its rows.
+
+    Of sampled batches, each step of the changed record moves rows of its own (see
+    ``release_score`` for who else is in a batch).
+    """
+    row, kind, reach = releases[0].event.row, releases[0].event.kinds[0], releases[0].reach
+    encode = row.path.factorization.encode
+    result, one, other = (
+        np.array([np.ravel(value) for value in values], dtype=float) * (kind.mu / reach.radius)
+        for values in ([release.result for release in releases], one, other)
+    )
+    if reach.sampling.full:
+        near, far = encode(result - one), encode(result - other)
+        return _clipped((np.sum(far**2) - np.sum(near**2)) / 2)
+    seen, score = encode(result), 0.0
+    for step in range(len(result)):
+        ratios = []
+        for values in (one, other):
+            alone = np.zeros_like(values)
+            alone[step] = values[step]
+            moved = encode(alone)
+            ratios.append(_clipped(float(np.sum(seen * moved) - np.sum(moved**2) / 2)))
+        score += _mixed(reach.sampling.rate, ratios[0]) - _mixed(reach.sampling.rate, ratios[1])
+    return score
+
+
 def release_score(release: Release, one: Any, other: Any) -> float:
     """Log-likelihood ratio of one value (see ``before_noise``) over another, given the release.
 

@@ -23,7 +23,7 @@ from privopt.audit.bounds import (
 )
 from privopt.audit.neighbours import Pair
 from privopt.audit.replay import Release
-from privopt.audit.scores import before_noise, release_score
+from privopt.audit.scores import before_noise, transcript_score
 from privopt.mechanisms import HOOK, Mechanism
 from privopt.noise import SeededSource, Source
 from privopt.oracle.reach import Reach
@@ -282,10 +282,7 @@ class _Side:
         if not recorder.releases:
             return np.concatenate([np.ravel(v) for v in _numbers(result)])
         one, other = self._values(recorder)
-        return sum(
-            release_score(release, a, b)
-            for release, a, b in zip(recorder.releases, one, other, strict=True)
-        )
+        return transcript_score(recorder.releases, one, other)
 
     def _values(self, recorder: _Recorder) -> tuple[list[Any], list[Any]]:
         """Values of every release before noise, on both data sets, the released values given."""

@@ -1,19 +1,25 @@
 """Estimators with the interface of scikit-learn."""
 
+from privopt.estimators.elastic_net import ElasticNet
 from privopt.estimators.huber_regressor import HuberRegressor
 from privopt.estimators.linear_regression import LinearRegression
 from privopt.estimators.linear_svc import LinearSVC
 from privopt.estimators.logistic_regression import LogisticRegression
+from privopt.estimators.online_linear_regression import OnlineLinearRegression
+from privopt.estimators.online_logistic_regression import OnlineLogisticRegression
 from privopt.estimators.quantile_regressor import QuantileRegressor
 from privopt.estimators.ridge import Ridge
 from privopt.estimators.sparse_linear import Lasso, SparseLogisticRegression
 
 __all__ = [
+    "ElasticNet",
     "HuberRegressor",
     "Lasso",
     "LinearRegression",
     "LinearSVC",
     "LogisticRegression",
+    "OnlineLinearRegression",
+    "OnlineLogisticRegression",
     "QuantileRegressor",
     "Ridge",
     "SparseLogisticRegression",

@@ -242,7 +242,7 @@ class LinearModel(BaseEstimator, ABC):
             self.bounds, features, getattr(self, "feature_names_in_", None)
         )
 
-    def _validated(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
+    def _validated(self, X: Any, y: Any, reset: bool = True) -> tuple[Any, np.ndarray]:
         if self.nan_policy not in ("raise", "empty"):
             raise ValueError(f'nan_policy must be "raise" or "empty", got {self.nan_policy!r}.')
         if y is None:
@@ -252,6 +252,7 @@ class LinearModel(BaseEstimator, ABC):
             concrete(X),
             accept_sparse="csr",
             dtype=_FLOATS,
+            reset=reset,
             ensure_all_finite=False,
             # Under add_remove no data at all is a neighbour of one record: refusing it would tell.
             ensure_min_samples=0 if self.neighbouring == "add_remove" else 1,

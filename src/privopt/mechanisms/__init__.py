@@ -1,6 +1,7 @@
 """The gate, and the mechanisms it runs."""
 
 from privopt.mechanisms.additive import Gaussian, Laplace, NormGamma
+from privopt.mechanisms.correlated import CorrelatedGaussian
 from privopt.mechanisms.exponential_density import ExponentialDensity
 from privopt.mechanisms.gate import HOOK, Gate, Hook, same_event
 from privopt.mechanisms.grid_walk import GridWalk
@@ -14,6 +15,7 @@ from privopt.mechanisms.standardizer import Standardizer
 
 __all__ = [
     "HOOK",
+    "CorrelatedGaussian",
     "ExponentialDensity",
     "ExponentialMechanism",
     "Gate",

@@ -14,7 +14,7 @@ from privopt.privacy.kinds import Gaussian as GaussianKind
 from privopt.privacy.kinds import Kind, Pure
 
 
-def _check_multiplier(multiplier: float) -> None:
+def check_multiplier(multiplier: float) -> None:
     if not 0 < multiplier < math.inf:
         raise ValueError(f"a noise multiplier must be positive and finite, got {multiplier!r}.")
 
@@ -30,7 +30,7 @@ class Gaussian:
     accepts: ReachNorm = "l2"
 
     def __post_init__(self) -> None:
-        _check_multiplier(self.multiplier)
+        check_multiplier(self.multiplier)
 
     def kinds(self, reach: Reach) -> tuple[Kind, ...]:
         mu = 1 / self.multiplier
@@ -52,7 +52,7 @@ class Laplace:
     accepts: ReachNorm = "l1"
 
     def __post_init__(self) -> None:
-        _check_multiplier(self.multiplier)
+        check_multiplier(self.multiplier)
 
     def kinds(self, reach: Reach) -> tuple[Kind, ...]:
         return (Pure(1 / self.multiplier),)
@@ -73,7 +73,7 @@ class NormGamma:
     accepts: ReachNorm = "l2"
 
     def __post_init__(self) -> None:
-        _check_multiplier(self.multiplier)
+        check_multiplier(self.multiplier)
 
     def kinds(self, reach: Reach) -> tuple[Kind, ...]:
         return (Pure(1 / self.multiplier),)

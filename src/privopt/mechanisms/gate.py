@@ -6,12 +6,13 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Protocol
 
+from privopt.mechanisms.correlated import CorrelatedGaussian, Stream
 from privopt.mechanisms.mechanism import Mechanism
 from privopt.noise import Source
 from privopt.oracle.reach import Reach
 from privopt.oracle.sealed import KEY, Sealed
 from privopt.privacy.budget import Refused
-from privopt.privacy.events import Event, Log
+from privopt.privacy.events import Event, Log, StreamPosition
 
 
 class Hook(Protocol):
@@ -52,7 +53,7 @@ class Gate:
         Records or replays releases.
     """
 
-    __slots__ = ("_declared", "_guard", "_hook", "_log", "_source")
+    __slots__ = ("_declared", "_guard", "_hook", "_log", "_source", "_streams")
 
     def __init__(
         self,
@@ -64,6 +65,7 @@ class Gate:
     ) -> None:
         self._source, self._declared, self._guard, self._hook = source, declared, guard, hook
         self._log = Log()
+        self._streams: dict[int, tuple[CorrelatedGaussian, Stream]] = {}
 
     @property
     def log(self) -> Log:
@@ -77,6 +79,7 @@ class Gate:
                 f"{type(mechanism).__name__} takes a value bounded in {mechanism.accepts}, "
                 f"this one is bounded in {reach.norm}."
             )
+        stream = self._stream(mechanism)
         event = Event(
             type(mechanism).__name__,
             mechanism.kinds(reach),
@@ -84,30 +87,60 @@ class Gate:
             reach.view,
             reach.sampling,
             reach.lane,
+            None if stream is None else stream.position(reach),
         )
         if self._declared is not None:
             self._check_declared(event)
         if self._guard is not None:
             self._guard(event)
         self._log.append(event)
+        if stream is not None:
+            stream.advance(reach)
         payload = sealed.open(KEY)
+
+        def run() -> Any:
+            if stream is not None:
+                return stream.run(payload, reach, self._source)
+            return mechanism.run(payload, reach, self._source)
+
         if self._hook is not None:
-            return self._hook(
-                mechanism,
-                payload,
-                reach,
-                event,
-                lambda: mechanism.run(payload, reach, self._source),
-            )
+            return self._hook(mechanism, payload, reach, event, run)
         failure: str | None = None
         try:
-            return mechanism.run(payload, reach, self._source)
+            return run()
         except Refused as refusal:
             failure = str(refusal)
         except Exception:
             failure = f"{type(mechanism).__name__} failed; details are withheld, budget is spent."
         # Raised here and not in the except block: a chained traceback would hold on to the data.
         raise Refused(failure)
+
+    # ------------------------------------------------------------ streams
+    def noise_state(self, mechanism: CorrelatedGaussian) -> dict[str, Any]:
+        """Buffers and position of a stream, to go on with it later by ``resume``.
+
+        Secret: whoever holds it can subtract part of the noise of later steps. Keep it apart from
+        the model, readable by its owner alone, and write it before the step is published.
+        """
+        stream = self._stream(mechanism)
+        assert stream is not None
+        return stream.state_dict()
+
+    def resume(self, mechanism: CorrelatedGaussian, state: dict[str, Any]) -> None:
+        """Go on with a stream from the state another gate kept. Going on twice from one state
+        releases the same noise twice: it must never happen with other data."""
+        if id(mechanism) in self._streams:
+            raise Refused("this stream has begun: a kept state belongs into a fresh one.")
+        stream = Stream(mechanism)
+        stream.load_state_dict(state)
+        self._streams[id(mechanism)] = mechanism, stream
+
+    def _stream(self, mechanism: Mechanism | CorrelatedGaussian) -> Stream | None:
+        """The secret state of a stream; each mechanism object is one stream of this gate."""
+        if not isinstance(mechanism, CorrelatedGaussian):
+            return None
+        # The mechanism is kept beside its stream, so that its identity is not given to another.
+        return self._streams.setdefault(id(mechanism), (mechanism, Stream(mechanism)))[1]
 
     def _check_declared(self, event: Event) -> None:
         declared, index = self._declared, len(self._log)
@@ -120,7 +153,8 @@ class Gate:
 
 
 def same_event(one: Event, other: Event) -> bool:
-    """Whether two events are alike; of a running sum, only the position counts."""
+    """Whether two events are alike; of a running sum, only the position counts, of a stream its
+    noise, its rule and the step."""
     return (
         one.mechanism == other.mechanism
         and one.kinds == other.kinds
@@ -129,4 +163,14 @@ def same_event(one: Event, other: Event) -> bool:
         and one.sampling == other.sampling
         and (one.lane is None) == (other.lane is None)
         and (one.lane is None or other.lane is None or one.lane.step == other.lane.step)
+        and (one.row is None) == (other.row is None)
+        and (one.row is None or other.row is None or _same_row(one.row, other.row))
+    )
+
+
+def _same_row(one: StreamPosition, other: StreamPosition) -> bool:
+    return (
+        one.step == other.step
+        and one.path.participation == other.path.participation
+        and one.path.factorization == other.path.factorization
     )

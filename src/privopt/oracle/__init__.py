@@ -8,15 +8,22 @@ from privopt.oracle.queries import (
     CoordinateClippedGradient,
     CountPositive,
     CountRecords,
+    GramGradient,
     LabelMoments,
+    LeastSquaresMoments,
     Moments,
     NormHistogram,
     Query,
+    RowSum,
+    SquaresAlong,
 )
 from privopt.oracle.reach import FunctionFacts, Reach
 from privopt.oracle.rows import RowBounds
 from privopt.oracle.sampling import GeometricSkips, KeyedCoins, Sampler
 from privopt.oracle.sealed import Map, Sealed
+from privopt.oracle.trail import VertexPath
+from privopt.oracle.vertex_draw import VertexDraw
+from privopt.oracle.walk import Walk
 
 __all__ = [
     "ClippedGradient",
@@ -25,9 +32,11 @@ __all__ = [
     "CountRecords",
     "FunctionFacts",
     "GeometricSkips",
+    "GramGradient",
     "KeyedCoins",
     "LabelMoments",
     "Lane",
+    "LeastSquaresMoments",
     "Map",
     "Moments",
     "NormHistogram",
@@ -36,7 +45,12 @@ __all__ = [
     "Reach",
     "RowBounds",
     "RowMap",
+    "RowSum",
     "Sampler",
     "Sealed",
+    "SquaresAlong",
+    "VertexDraw",
+    "VertexPath",
     "View",
+    "Walk",
 ]

@@ -22,6 +22,10 @@ class Sampler(Protocol):
         """A uniform order of the records, the same at every call."""
         ...
 
+    def groups(self, count: int, groups: int) -> np.ndarray:
+        """A uniform group for each record, independent of all others, the same at every call."""
+        ...
+
 
 class GeometricSkips:
     """Poisson sampling in time proportional to the batch: jump from one chosen record to the next.
@@ -30,11 +34,18 @@ class GeometricSkips:
     rate, and no batch size is ever fixed or redrawn.
     """
 
-    __slots__ = ("_orders", "_source")
+    __slots__ = ("_groups", "_orders", "_source")
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._orders: dict[int, np.ndarray] = {}
+        self._groups: dict[tuple[int, int], np.ndarray] = {}
+
+    def groups(self, count: int, groups: int) -> np.ndarray:
+        key = count, groups
+        if key not in self._groups:
+            self._groups[key] = self._source.coins.integers(groups, size=count)
+        return self._groups[key]
 
     def order(self, count: int) -> np.ndarray:
         if count not in self._orders:
@@ -88,6 +99,12 @@ class KeyedCoins:
         if len(self._ids) != count:
             raise ValueError("keyed coins need one identity per record.")
         return np.argsort([self._coin(identity, -1) for identity in self._ids])
+
+    def groups(self, count: int, groups: int) -> np.ndarray:
+        if len(self._ids) != count:
+            raise ValueError("keyed coins need one identity per record.")
+        coins = np.array([self._coin(identity, -2) for identity in self._ids])
+        return (coins * groups).astype(np.int64)
 
     def _coin(self, identity: int, view: int) -> float:
         text = f"{self._key}/{identity}/{view}".encode()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import scipy.sparse as sp
+
 from privopt.facts import Facts
 from privopt.ledger import account_for
 from privopt.noise import source_for
@@ -93,7 +95,8 @@ def solve(
     source = source_for(random_state)
     account = account_for(ledger, dataset)
     n = public_count(int(X.shape[0]), budget, n_public)
-    facts = Facts(problem, n, problem.dimension(int(X.shape[1])), budget.neighbouring)
+    p = problem.dimension(int(X.shape[1]))
+    facts = Facts(problem, n, p, budget.neighbouring, sparse=sp.issparse(X))
     chosen = choose(facts, budget, solver, **choices)
 
     def read() -> list[Oracle]:

@@ -4,6 +4,7 @@ from privopt.privacy.accountant import Accountant, charge_of
 from privopt.privacy.budget import Budget, Neighbouring, PrivacyWarning, Refused
 from privopt.privacy.certificate import Certificate, certificate_schema
 from privopt.privacy.events import FULL, ROOT, Event, Log, Sampling
+from privopt.privacy.participation import Participation
 from privopt.privacy.spend import Spend, spend
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Event",
     "Log",
     "Neighbouring",
+    "Participation",
     "PrivacyWarning",
     "Refused",
     "Sampling",

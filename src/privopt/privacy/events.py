@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from privopt.privacy.factorizations import Factorization
 from privopt.privacy.kinds import Kind
+from privopt.privacy.participation import Participation
 
 Cell = tuple[int, ...]
 """A path in the public partition of the records; an ancestor contains its descendants."""
@@ -57,13 +59,34 @@ class LanePosition:
     step: int
 
 
+@dataclass(slots=True)
+class StreamPath:
+    """Public history of a stream with correlated noise: the records each step took in.
+
+    ``participation``: the rule that every record keeps, where the cells do not say who took part.
+    """
+
+    factorization: Factorization
+    participation: Participation | None = None
+    cells: list[tuple[Cell, ...]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPosition:
+    """A released step of a stream: which stream, which step (counted from 0)."""
+
+    path: StreamPath
+    step: int
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """One release through the gate.
 
     ``kinds`` are the losses it is made of (several, if a mechanism adds noise more than once).
     ``view`` numbers the view within its log: everything asked of one sampled batch is one
-    subsampled event.
+    subsampled event. An event with a ``row`` is one step of a stream; its kinds state the noise of
+    one fresh Gaussian, and only all steps together have a loss.
     """
 
     mechanism: str
@@ -72,6 +95,7 @@ class Event:
     view: int = 0
     sampling: Sampling = FULL
     lane: LanePosition | None = None
+    row: StreamPosition | None = None
 
 
 class Log:

@@ -10,12 +10,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from privopt.privacy.budget import Neighbouring, Refused
-from privopt.privacy.events import ROOT, Cell, Event, LanePath, Sampling
+from privopt.privacy.events import FULL, ROOT, Cell, Event, LanePath, Sampling, StreamPath
+from privopt.privacy.factorizations import Factorization
 from privopt.privacy.kinds import (
     BoundedRange,
     Concentrated,
@@ -154,7 +156,11 @@ def spend(events: Iterable[Event]) -> Spend:
     views: dict[tuple[Cell, int, Sampling], list[Kind]] = {}
     cells: dict[Cell, Charge] = {}
     lanes: dict[int, tuple[LanePath, list[tuple[int, tuple[Kind, ...]]]]] = {}
+    streams: dict[int, tuple[StreamPath, list[Event]]] = {}
     for event in events:
+        if event.row is not None:
+            streams.setdefault(id(event.row.path), (event.row.path, []))[1].append(event)
+            continue
         if event.lane is not None:
             path = event.lane.path
             lanes.setdefault(id(path), (path, []))[1].append((event.lane.step, event.kinds))
@@ -170,6 +176,9 @@ def spend(events: Iterable[Event]) -> Spend:
     for path, releases in lanes.values():
         for cell, kinds in _lane_charges(path, releases):
             cells.setdefault(cell, Counter())[Step(Sampling(), kinds)] += 1
+    for stream, rows in streams.values():
+        for cell, step, count in _stream_charges(stream, rows):
+            cells.setdefault(cell, Counter())[step] += count
     return Spend(cells or {ROOT: Counter()})
 
 
@@ -216,3 +225,68 @@ def _later(values: np.ndarray, log_decay: np.ndarray) -> np.ndarray:
     for step in range(len(values) - 2, -1, -1):
         total[step] += shrink[step] * total[step + 1]
     return total
+
+
+def _stream_charges(path: StreamPath, events: list[Event]) -> Iterable[tuple[Cell, Step, int]]:
+    """Charge of each cell that took part in a stream with correlated noise.
+
+    One fresh Gaussian of the stream is stated for a step of radius one, mu = 1/sigma. A cell that
+    took part in the steps pi pays mu^2 times the stream's squared loss on pi, as one Gaussian; so
+    does every record under a declared rule, with the largest pattern that the rule allows.
+
+    Sampled cells: if any two steps of a cell are at least as far apart as C has bands, they move
+    disjoint rows of C g + z, and the loss is that of one sampled Gaussian for each of the cell's
+    steps (Choquette-Choo et al., 2023), whose movement is the norm of a column of C.
+    """
+    factorization, (kind,) = path.factorization, events[0].kinds
+    if not isinstance(kind, Gaussian) or any(event.kinds != (kind,) for event in events):
+        raise Refused("all steps of a stream carry the same Gaussian noise.")
+    released = max(event.row.step for event in events if event.row is not None) + 1
+    sampling = events[0].sampling
+    if any(event.sampling != sampling for event in events):
+        raise Refused("all steps of a stream are sampled alike.")
+
+    def gaussian(loss_squared: float) -> Gaussian:
+        size = math.sqrt(loss_squared)
+        return Gaussian(kind.mu * size, kind.single * size)
+
+    if path.participation is not None:
+        if not sampling.full:
+            raise Refused("a stream of sampled batches is charged by its cells, not by a rule.")
+        loss = factorization.sensitivity_squared(path.participation, released)
+        yield ROOT, Step(FULL, (gaussian(loss),)), 1
+        return
+    patterns: dict[Cell, list[int]] = {}
+    for step, cells in enumerate(path.cells[:released]):
+        for cell in cells:
+            patterns.setdefault(cell, []).append(step)
+    if any(cell[:depth] in patterns for cell in patterns for depth in range(len(cell))):
+        # Losses of one stream do not add: a record of both would pay for the cross terms too.
+        raise Refused("a stream takes all records or disjoint parts of them, not both.")
+    if not sampling.full:
+        for steps in patterns.values():
+            gaps = [later - earlier for earlier, later in pairwise(steps)]
+            check_sampled(factorization, sampling, min(gaps, default=released))
+        columns = factorization.losses_squared([(t,) for t in range(released)], released)
+        for cell, steps in patterns.items():
+            loss = gaussian(float(columns[steps].max()))
+            yield cell, Step(sampling, (loss,)), len(steps)
+        return
+    losses = factorization.losses_squared([tuple(steps) for steps in patterns.values()], released)
+    for cell, loss in zip(patterns, losses, strict=True):
+        yield cell, Step(FULL, (gaussian(float(loss)),)), 1
+
+
+def check_sampled(factorization: Factorization, sampling: Sampling, gap: int) -> None:
+    """Refuse sampled batches that come back after ``gap`` steps, where no theorem covers them."""
+    bands = factorization.bands()
+    if bands is None or sampling.fixed_size:
+        raise Refused(
+            "sampling amplifies banded noise on Poisson batches only: use independent or banded "
+            "noise, or take all records of a part."
+        )
+    if bands > 1 and gap < bands:
+        raise Refused(
+            f"a sampled part may come back after {bands} steps at the earliest, the number of "
+            "bands: use more parts or fewer bands."
+        )

@@ -1,0 +1,238 @@
+"""Private logistic regression on a stream, with the interface of scikit-learn."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+import numpy as np
+
+from privopt.estimators.linear_classifier import LinearClassifier
+from privopt.estimators.linear_model import Targets
+from privopt.estimators.online_model import OnlineModel
+from privopt.estimators.online_run import OnlineRun, Recipe
+from privopt.facts import Facts
+from privopt.losses import CappedLogistic, Logistic
+from privopt.oracle import ClippedGradient, Query
+from privopt.problem import Problem
+from privopt.solvers.dp_ftrl import Leader, Task, check_leader, delay
+
+
+class OnlineLogisticRegression(OnlineModel, LinearClassifier):
+    """Differentially private logistic regression, learned batch by batch.
+
+    Each call of ``partial_fit`` is one step of DP-FTRL: the clipped gradient of the batch is
+    released with noise that is correlated over the steps, so that records may come in any order,
+    and no sampling or shuffling is assumed. All steps together cost one budget; the certificate
+    ``privacy_`` and ``epsilon_spent()`` say at every moment what has been spent.
+
+    Parameters
+    ----------
+    epsilon : float, default=1.0
+        Privacy loss of the whole stream.
+    delta : float, default=1e-6
+        Positive, and well below 1 / (number of records).
+    n_steps : int, optional
+        Number of batches that will come; a further one is refused. Without it the stream is
+        open-ended: the budget holds for ever, for about 2.5 times the noise.
+    batch_size : int, optional
+        Public number of rows in a batch, by which gradients are divided. Smaller batches are
+        allowed. Default: that of the first batch.
+    max_participations : int, default=1
+        In how many steps one record may take part.
+    min_separation_steps : int, default=1
+        A record that takes part in step t comes back in step t + min_separation_steps at the
+        earliest. Both rules are enforced for records that are named by ``record_ids``; otherwise
+        they are your promise, and the certificate says so.
+    neighbouring : {"zero_out", "replace_one"}, default="zero_out"
+        What may change between two neighbouring streams; see ``Budget``.
+    data_norm : float, default=1.0
+        Public bound on the l2 norm of a row; longer rows are scaled down to it.
+    bounds : pair or mapping, optional
+        Public bounds of the columns, which are scaled to [-1, 1] before ``data_norm`` applies.
+    fit_intercept : bool, default=True
+        Adds a constant column of height ``data_norm / 3``; it counts in the row's norm.
+    radius : float, optional
+        Public radius of the ball that holds the models. Default: 5 / (norm of a row).
+    momentum : float, default=0.0
+        In [0, 1). Averages the running sums, which smooths the models.
+    noise : str, default="auto"
+        Name of the correlated noise: auto, independent, tree, honaker, sqrt_toeplitz, banded, blt.
+    average : bool, default=False
+        Whether ``coef_`` is the average of all models so far instead of the last one.
+    classes : array-like, optional
+        The public list of labels; otherwise given to the first ``partial_fit``.
+    nan_policy : {"raise", "empty"}, default="raise"
+        ``"empty"`` treats a row that holds NaN or infinity as an empty record.
+    checkpoint : path, optional
+        A folder in which every step is saved before it is published. After a crash, an estimator
+        with the same parameters goes on from there.
+    random_state : int, optional
+        None draws secure noise. An integer makes the result reproducible and not private.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (1 or n_classes, n_features)
+    intercept_ : ndarray of shape (1 or n_classes,)
+    classes_ : ndarray of shape (n_classes,)
+    steps_ : int
+        Steps done.
+    batch_size_ : int
+    privacy_ : Certificate
+        What has been guaranteed so far.
+    n_features_in_ : int
+    feature_names_in_ : ndarray, when X has column names
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from privopt import OnlineLogisticRegression
+    >>> angle = 2.4 * np.arange(20_000)  # spreads evenly over the circle
+    >>> X = np.column_stack([np.cos(angle), np.sin(angle)])
+    >>> y = X[:, 0] > 0
+    >>> model = OnlineLogisticRegression(1.0, 1e-6, n_steps=100, classes=[False, True])
+    >>> for batch in range(50):
+    ...     rows = slice(200 * batch, 200 * batch + 200)
+    ...     model = model.partial_fit(X[rows], y[rows])
+    >>> bool(model.score(X, y) > 0.9), model.steps_
+    (True, 50)
+    >>> model.epsilon_spent() < model.epsilon_spent(at_end=True) <= 1.0
+    True
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        *,
+        n_steps: int | None = None,
+        batch_size: int | None = None,
+        max_participations: int = 1,
+        min_separation_steps: int = 1,
+        neighbouring: str = "zero_out",
+        data_norm: float = 1.0,
+        bounds: Any = None,
+        fit_intercept: bool = True,
+        radius: float | None = None,
+        momentum: float = 0.0,
+        noise: str = "auto",
+        average: bool = False,
+        classes: Any = None,
+        nan_policy: str = "raise",
+        checkpoint: Any = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.n_steps = n_steps
+        self.batch_size = batch_size
+        self.max_participations = max_participations
+        self.min_separation_steps = min_separation_steps
+        self.neighbouring = neighbouring
+        self.data_norm = data_norm
+        self.bounds = bounds
+        self.fit_intercept = fit_intercept
+        self.radius = radius
+        self.momentum = momentum
+        self.noise = noise
+        self.average = average
+        self.classes = classes
+        self.nan_policy = nan_policy
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, *, record_ids: Any = None, public: Any = None
+    ) -> Self:
+        """Take in one batch: one step of the stream.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or data frame of shape (rows, n_features)
+        y : array of shape (rows,)
+        classes : array-like, optional
+            The public list of labels, at the first call; not needed if the estimator has it.
+        record_ids : array of shape (rows,), optional
+            Names of the records, by which participations are counted and refused. When each record
+            takes part is public.
+        public : (X, y), optional
+            Public records on which the model is evaluated before the step; see ``regret``.
+        """
+        return self._step(X, y, record_ids, public, classes)
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Begin anew and go once through the rows in their order, in batches.
+
+        Without ``n_steps`` and ``batch_size`` there are 100 of them. Labels that were not declared
+        are read from y, and the certificate says so.
+        """
+        return self._pass(X, y)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Class probabilities; with more than two classes, one-against-rest scores normalised."""
+        scores = self.decision_function(X)
+        positive = CappedLogistic(1.0).probability(scores)
+        if scores.ndim == 1:
+            return np.column_stack([1 - positive, positive])
+        return positive / np.maximum(positive.sum(axis=1, keepdims=True), 1e-300)
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Logarithm of ``predict_proba``."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
+    # ------------------------------------------------------------ what is learned, and how
+    def _loss(self) -> Logistic:
+        return Logistic()
+
+    def _labelled(self, y: np.ndarray, classes: Any, read: bool) -> Targets:
+        known = [self.classes, getattr(self, "classes_", None), classes]
+        declared = [np.unique(np.asarray(one)) for one in known if one is not None]
+        if not declared and not read:
+            raise ValueError(
+                "classes must be passed on the first call to partial_fit, or to the constructor."
+            )
+        if any(not np.array_equal(one, declared[0]) for one in declared):
+            raise ValueError("classes differ from those that were declared before.")
+        if declared:
+            self.classes = declared[0]
+        return self._targets(y)
+
+    def _query(self, problem: Problem) -> Query:
+        return ClippedGradient(problem.loss, problem.loss.lipschitz * problem.size)
+
+    def _task(self, recipe: Recipe, kept: dict[str, Any], steps: int) -> Task:
+        problem, batch = recipe.problem, kept["batch_size"]
+        facts = Facts(
+            problem,
+            steps * batch,
+            problem.dimension(kept["features"]),
+            recipe.budget.neighbouring,
+            recipe.models,
+        )
+        lag = delay(self.momentum, nesterov=False)
+        return Task(facts, recipe.budget, 1, facts.lipschitz(), 0.0, lag)
+
+    def _leader(self, recipe: Recipe, kept: dict[str, Any]) -> Leader:
+        check_leader(None, self.momentum, 0.0)
+        domain, features = recipe.problem.domain, kept["features"]
+        start = domain.centre(recipe.problem.dimension(features))
+        regularisation = 1.0
+        if recipe.steps is not None:
+            noise = recipe.factorization()
+            multiplier = recipe.multiplier(noise)
+            task = self._task(recipe, kept, recipe.steps)
+            best = task.best(recipe.steps, multiplier * noise.row_norms())
+            regularisation = best * kept["batch_size"]
+        return Leader(domain, start, regularisation, self.momentum)
+
+    def _regularisation(self, run: OnlineRun, kept: dict[str, Any]) -> float | None:
+        if run.recipe.steps is not None:
+            return None
+        # The horizon grows with the stream: sqrt(t) (L^2 + 2 L noise)^(1/2) / radius.
+        dimension = len(run.leaders[0].iterate())
+        lipschitz = float(run.recipe.query.radius())
+        noise = run.noise(run.live + 1) * math.sqrt(dimension)
+        batch, steps = kept["batch_size"], run.steps + 1
+        square = 2 * steps * lipschitz * batch * (lipschitz * batch + 2 * noise)
+        return math.sqrt(square) / self._ball()

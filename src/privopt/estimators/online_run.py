@@ -1,0 +1,334 @@
+"""A run of a stream between two steps: leaders, noise, who took part, and what it has cost.
+
+Everything but the noise is public: parameters, releases and what follows from them.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from privopt.estimators.ledger import Ledger
+from privopt.estimators.public_trace import PublicTrace
+from privopt.mechanisms import HOOK, CorrelatedGaussian, Gate
+from privopt.mechanisms.checkpoint import AGAIN, Checkpoint
+from privopt.noise import SecureSource, Source
+from privopt.oracle import Oracle, Query, RowBounds
+from privopt.privacy import Accountant, Budget, Certificate, Event, Log, Refused, spend
+from privopt.privacy.events import FULL, ROOT, StreamPath, StreamPosition
+from privopt.privacy.factorizations import Factorization, named
+from privopt.privacy.factorizations.open_ended import OpenEnded
+from privopt.privacy.kinds import Gaussian
+from privopt.privacy.participation import Participation
+from privopt.privacy.profiles import gaussian_mu
+from privopt.problem import Problem
+from privopt.solvers.dp_ftrl import Leader
+from privopt.solvers.dp_ftrl_least_squares import QuadraticLeader
+
+OneLeader = Leader | QuadraticLeader
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a stream promises before its first step.
+
+    ``models`` share the budget; ``steps`` is the horizon, None for an open-ended stream; ``reach``
+    is how far one change moves what a step releases.
+    """
+
+    budget: Budget
+    problem: Problem
+    query: Query
+    rule: Participation
+    steps: int | None
+    noise: str
+    models: int
+    solver: str
+
+    @property
+    def bounds(self) -> RowBounds:
+        return RowBounds(self.problem.data_norm, self.problem.intercept)
+
+    @property
+    def classification(self) -> bool:
+        return self.problem.loss.classification
+
+    @property
+    def reach(self) -> float:
+        twice = self.budget.neighbouring == "replace_one"
+        return float(self.query.diameter() if twice else self.query.radius())
+
+    def factorization(self, before: int = 0) -> Factorization:
+        """The noise of a stream that begins after so many steps."""
+        if self.steps is None:
+            return OpenEnded()
+        return named(self.noise, self.steps - before, self.rule)
+
+    def multiplier(self, factorization: Factorization, spent: tuple[Spent, ...] = ()) -> float:
+        """sens/mu for what is left of the budget: all streams together are mu-GDP."""
+        whole = gaussian_mu(self.budget.epsilon, self.budget.delta) ** 2
+        left = whole - sum(stream.mu**2 for stream in spent)
+        if left <= 1e-6 * whole:
+            raise Refused(
+                "nothing of the budget is left for another stream: raise epsilon to pay for both."
+            )
+        square = factorization.sensitivity_squared(self.rule) * self.models
+        return math.sqrt(square / left) * (1 + 1e-12)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """A stream that was given up: its steps, its loss, and the noise it left in the sums."""
+
+    steps: int
+    mu: float
+    single: float
+    noise: float
+
+
+class OnlineRun:
+    """One run: a stream of noise for each model, and the leaders that follow it."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        leaders: Sequence[OneLeader],
+        source: Source,
+        *,
+        spent: tuple[Spent, ...] = (),
+        key: str = "",
+    ) -> None:
+        self.recipe, self.leaders, self.spent = recipe, list(leaders), spent
+        self.key = key or fresh_name()
+        self.totals = [np.zeros_like(leader.iterate()) for leader in leaders]
+        self.checkpoint: Checkpoint | None = None
+        self.unnamed, self.live = False, 0
+        self.ledger = Ledger(recipe.rule, self.key)
+        self.trace = PublicTrace(recipe.problem, recipe.classification)
+        self.private, self._source = source.private, source
+        self._process, self._whole = os.getpid(), True
+        self.factorization = recipe.factorization(sum(stream.steps for stream in spent))
+        self.multiplier = recipe.multiplier(self.factorization, spent)
+        self._mechanisms = [
+            CorrelatedGaussian(self.factorization, self.multiplier, recipe.rule) for _ in leaders
+        ]
+        self._gate = Gate(source, hook=HOOK.get())
+
+    @property
+    def steps(self) -> int:
+        """Steps committed so far, of all streams."""
+        return sum(stream.steps for stream in self.spent) + self.live
+
+    # ------------------------------------------------------------ a step
+    def check(self, rows: int, names: Any) -> list[str]:
+        """Refuse what was not promised, before anything is computed; digests of the names."""
+        if not self._whole or self._process != os.getpid():
+            raise Refused(
+                "the last step did not finish, or this is a copy of a stream in another process: "
+                "resume() from the checkpoint, or " + AGAIN
+            )
+        if self.recipe.steps is not None and self.steps >= self.recipe.steps:
+            raise Refused(
+                f"this stream was declared for {self.recipe.steps} steps, and all are done: "
+                "begin another with clone(), which has a budget of its own."
+            )
+        return [] if names is None else self.ledger.digests(names, rows, self.steps)
+
+    def step(
+        self, X: Any, labels: Sequence[np.ndarray], regularisation: float | None
+    ) -> list[OneLeader]:
+        """Release one step; the leaders as they will be once it is committed."""
+        self._whole = False
+        oracle = Oracle.over(
+            X,
+            labels[0],
+            neighbouring=self.recipe.budget.neighbouring,
+            bounds=self.recipe.bounds,
+            source=self._source,
+            classification=self.recipe.classification,
+        )
+        moved = []
+        noise = self.noise(self.live + 1)
+        for index, (leader, mechanism) in enumerate(
+            zip(self.leaders, self._mechanisms, strict=True)
+        ):
+            if index:
+                oracle = oracle.labelled(labels[index], classification=self.recipe.classification)
+            sealed = oracle.everything().ask(self.recipe.query, leader.iterate())
+            released = self._gate.release(mechanism, sealed)
+            leader = copy.copy(leader)
+            if isinstance(leader, Leader):
+                leader.regularisation = regularisation or leader.regularisation
+                leader.take(released)
+            else:
+                leader.take(released, noise)
+            moved.append(leader)
+        return moved
+
+    def commit(
+        self, leaders: Sequence[OneLeader], records: list[str], unnamed: bool, extra: Any
+    ) -> None:
+        """Write the step down, then let it be seen."""
+        totals = [
+            total + leader.iterate() for total, leader in zip(self.totals, leaders, strict=True)
+        ]
+        live, unnamed = self.live + 1, self.unnamed or unnamed
+        if self.checkpoint is not None:
+            model = self._public(leaders, totals, live, unnamed)
+            model |= {"enrolled": self.ledger.enrolled + len(records), "extra": extra}
+            self.checkpoint.save(model, self._secret(), records)
+        self.ledger.enter(self.steps, records)
+        self.leaders, self.totals, self.live, self.unnamed = list(leaders), totals, live, unnamed
+        self._whole = True
+
+    def noise(self, live: int) -> float:
+        """Standard deviation of a coordinate of the sums after so many steps of this stream."""
+        own = self.multiplier * self.recipe.reach * _row_norm(self.factorization, live)
+        return math.hypot(own, self.spent[-1].noise if self.spent else 0.0)
+
+    # ------------------------------------------------------------ what it has cost
+    def certificate(self, settings: dict[str, Any], assumptions: tuple[str, ...]) -> Certificate:
+        """What has been guaranteed so far."""
+        log = self._log(self.live)
+        found = Certificate.from_log(
+            log,
+            self.recipe.budget,
+            solver=self.recipe.solver,
+            private=self.private,
+            assumptions=(*assumptions, *self._promises()),
+            settings={**settings, "noise": self.factorization.name, "steps": self.steps},
+        )
+        return replace(found, releases=self.steps * self.recipe.models)
+
+    def epsilon_at_end(self) -> float:
+        """Epsilon once all declared steps are done."""
+        steps = self.factorization.steps
+        return self._epsilon(self._log(steps))
+
+    def given_up(self, seen: int = 0) -> tuple[Spent, ...]:
+        """The streams so far, the live one among them. It pays for ``seen`` steps in all where that
+        is more than were committed, and for one that did not finish."""
+        released = max(self.live + (not self._whole), seen - self.steps + self.live)
+        if not released:
+            return self.spent
+        square = self.factorization.sensitivity_squared(
+            self.recipe.rule, min(released, self.factorization.steps)
+        )
+        mu = math.sqrt(square * self.recipe.models) / self.multiplier
+        stream = Spent(self.live, mu, mu * self._share(), self.noise(self.live))
+        return (*self.spent, stream)
+
+    def _promises(self) -> tuple[str, ...]:
+        rule = self.recipe.rule
+        if not self.unnamed:
+            return ()
+        apart = f", {rule.min_separation_steps} steps apart" if rule.times > 1 else ""
+        return (f"each record is in at most {rule.times} step(s){apart}: not checked, not named",)
+
+    def _log(self, released: int) -> Log:
+        log = Log()
+        for stream in self.spent:
+            log.append(Event("CorrelatedGaussian", (Gaussian(stream.mu, stream.single),)))
+        if not released:
+            return log
+        for mechanism in self._mechanisms:
+            kinds = (Gaussian(1 / self.multiplier, self._share() / self.multiplier),)
+            path = StreamPath(mechanism.factorization, mechanism.participation, [])
+            position = StreamPosition(path, released - 1)
+            log.append(Event("CorrelatedGaussian", kinds, (ROOT,), 0, FULL, None, position))
+        return log
+
+    def _share(self) -> float:
+        return float(self.recipe.query.radius()) / self.recipe.reach
+
+    def _epsilon(self, log: Log) -> float:
+        budget = self.recipe.budget
+        return Accountant(budget.neighbouring).epsilon(spend(log), budget.delta)
+
+    # ------------------------------------------------------------ on disk
+    def public(self, extra: Any) -> dict[str, Any]:
+        """All but the noise, as JSON values."""
+        model = self._public(self.leaders, self.totals, self.live, self.unnamed)
+        return {**model, "enrolled": self.ledger.enrolled, "extra": extra}
+
+    def _public(
+        self, leaders: Sequence[OneLeader], totals: list[np.ndarray], live: int, unnamed: bool
+    ) -> dict[str, Any]:
+        return {
+            "key": self.key,
+            "spent": [asdict(stream) for stream in self.spent],
+            "live": live,
+            "unnamed": unnamed,
+            "private": self.private,
+            "leaders": [
+                {name: _listed(getattr(leader, name)) for name in leader.STATE}
+                for leader in leaders
+            ],
+            "totals": [total.tolist() for total in totals],
+        }
+
+    def load(self, model: dict[str, Any], records: list[list[str]]) -> None:
+        """Go to the step of a model on disk."""
+        for leader, state in zip(self.leaders, model["leaders"], strict=True):
+            for name, value in state.items():
+                setattr(leader, name, np.array(value) if isinstance(value, list) else value)
+        self.totals = [np.array(total) for total in model["totals"]]
+        self.live, self.unnamed = model["live"], model["unnamed"]
+        self.private = self.private and model["private"]
+        self.ledger = Ledger(self.recipe.rule, self.key, records)
+        if self.ledger.enrolled != model["enrolled"]:
+            raise Refused("the list of participations was cut or altered: use another folder.")
+
+    def follow(self, old: OnlineRun) -> None:
+        """Go on with the model of another stream."""
+        for leader, before in zip(self.leaders, old.leaders, strict=True):
+            for name in leader.STATE:
+                setattr(leader, name, getattr(before, name))
+        self.totals, self.unnamed, self.trace = old.totals, old.unnamed, old.trace
+        self.private = self.private and old.private
+        self.ledger = old.ledger
+
+    def _secret(self) -> dict[str, np.ndarray]:
+        """The noise buffers of every model, by name, and what else a stream keeps."""
+        found: dict[str, np.ndarray] = {}
+        for index, mechanism in enumerate(self._mechanisms):
+            state = self._gate.noise_state(mechanism)
+            noise = dict(state["noise"])
+            for place, vector in enumerate(noise.pop("vectors")):
+                found[f"{index}.{place}"] = vector
+            found[f"{index}.state"] = np.array(json.dumps({**state, "noise": noise}))
+        return found
+
+    def load_secret(self, found: dict[str, np.ndarray]) -> None:
+        """Go on with the noise of the step that ``load`` went to."""
+        if not self.live:
+            return
+        for index, mechanism in enumerate(self._mechanisms):
+            state = json.loads(str(found[f"{index}.state"]))
+            count = sum(name.startswith(f"{index}.") for name in found) - 1
+            state["noise"]["vectors"] = [found[f"{index}.{place}"] for place in range(count)]
+            self._gate.resume(mechanism, state)
+
+
+def _row_norm(factorization: Factorization, steps: int) -> float:
+    if not steps:
+        return 0.0
+    if isinstance(factorization, OpenEnded):
+        return factorization.row_norm(steps)
+    return float(factorization.row_norms()[steps - 1])
+
+
+def fresh_name() -> str:
+    """A name for a run or a stream that no other has."""
+    return SecureSource().coins.bytes(16).hex()
+
+
+def _listed(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value

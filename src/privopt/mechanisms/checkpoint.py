@@ -1,0 +1,221 @@
+"""A stream on disk: the public model, and apart from it the secret noise, safe against a crash.
+
+A folder holds ``model`` (public: the step, the model, the certificate), ``noise-<step>`` (the
+noise buffers after that step) and ``records`` (who has taken part); the last two are secret and
+readable by their owner alone. Saving a step writes its noise, adds to the records, and then writes
+the model: each file whole under another name, flushed, renamed, and the folder flushed. The model's
+renaming is the step's commit. It names the step, and so the noise that belongs to it; only then is
+the noise of the step before removed.
+
+A process killed at any moment therefore leaves the last committed step with its own noise. A step
+that was not committed released nothing, and is repeated with fresh noise, since the state of the
+generator is never written. What cannot be continued truthfully is refused: a file that was cut or
+altered, noise of another run, a model and noise of different steps. A second process that goes on
+with the same folder finds its next noise file taken.
+
+Restoring the whole folder from a backup cannot be noticed here. It must not be done after later
+steps were published: they would be released twice, and only once accounted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from privopt.privacy.budget import Refused
+
+MODEL, NOISE, RECORDS = "model", "noise-", "records"
+AGAIN = "call start_new_stream() to go on with fresh noise, both streams accounted."
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a folder holds: the model, the noise of its step, and who took part until then."""
+
+    model: dict[str, Any]
+    noise: dict[str, np.ndarray]
+    records: list[list[str]]
+
+
+class Checkpoint:
+    """One run in one folder.
+
+    ``nonce`` names the run in every file; ``step`` is the last one committed by this process.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], nonce: str) -> None:
+        self.folder, self.nonce, self.step = Path(folder), nonce, -1
+
+    # ------------------------------------------------------------ writing
+    def begin(self, model: dict[str, Any]) -> None:
+        """Commit step 0 of a new run, before anything is released."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if any(self.folder.iterdir()):
+            raise Refused("the checkpoint's folder is not empty: use another folder.")
+        self._commit(0, model, {})
+
+    def save(self, model: dict[str, Any], noise: dict[str, np.ndarray], records: list[str]) -> None:
+        """Commit the next step. When this returns, and not before, the model may be published."""
+        step = self.step + 1
+        self._commit(step, model, noise, records)
+        (self.folder / f"{NOISE}{step - 1}").unlink(missing_ok=True)
+
+    def renew(self, step: int, nonce: str, model: dict[str, Any]) -> None:
+        """Give up the noise, whatever is left of it, and commit a new stream at the same step."""
+        self.nonce = nonce
+        for path in self.folder.glob(f"{NOISE}*"):
+            path.unlink(missing_ok=True)
+        self._commit(step, model, {})
+
+    def _commit(
+        self,
+        step: int,
+        model: dict[str, Any],
+        noise: dict[str, np.ndarray],
+        records: list[str] | None = None,
+    ) -> None:
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **noise)
+        head = {"nonce": self.nonce, "step": step}
+        self._write_new(f"{NOISE}{step}", _sealed(head, buffer.getvalue()))
+        if records:
+            self._append({"step": step, "records": records})
+        self._replace(MODEL, _sealed({**head, **model}, b""), 0o644)
+        self.step = step
+
+    def _append(self, line: dict[str, Any]) -> None:
+        path = self.folder / RECORDS
+        new = not path.exists()
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(json.dumps(line).encode() + b"\n")
+            _flush(file)
+        if new:
+            self._flush_folder()
+
+    def _write_new(self, name: str, content: bytes) -> None:
+        """Write a secret file that must not exist: two processes never take the same step."""
+        draft = self._draft(name, content, 0o600)
+        try:
+            os.link(draft, self.folder / name)
+        except FileExistsError:
+            raise Refused(
+                "another process has gone on with this run: construct the estimator again to "
+                "resume from its last step."
+            ) from None
+        finally:
+            draft.unlink()
+        self._flush_folder()
+
+    def _replace(self, name: str, content: bytes, mode: int) -> None:
+        os.replace(self._draft(name, content, mode), self.folder / name)
+        self._flush_folder()
+
+    def _draft(self, name: str, content: bytes, mode: int) -> Path:
+        draft = self.folder / f"{name}.{os.getpid()}.draft"
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            _flush(file)
+        return draft
+
+    def _flush_folder(self) -> None:
+        descriptor = os.open(self.folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    # ------------------------------------------------------------ reading
+    @classmethod
+    def model_of(cls, folder: str | os.PathLike[str]) -> dict[str, Any] | None:
+        """The model of a folder, without its noise; None if there is no run in it."""
+        home = Path(folder)
+        if not (home / MODEL).exists():
+            if home.is_dir() and any(home.glob(f"{NOISE}*")):
+                raise Refused("the folder holds noise without its model: use another folder.")
+            return None
+        model, rest = _opened((home / MODEL).read_bytes(), "the model file")
+        if rest or not {"nonce", "step"} <= set(model):
+            raise Refused("the model file is not one of this library: use another folder.")
+        return model
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> tuple[Checkpoint, Saved] | None:
+        """The run in a folder, ready to go on; None if there is none."""
+        model = cls.model_of(folder)
+        if model is None:
+            return None
+        found = cls(folder, model["nonce"])
+        found.step = step = int(model["step"])
+        saved = Saved(model, found._noise(step), found.records(step))
+        for path in found.folder.iterdir():
+            # Left over from a step that was not committed, or from the one before the last.
+            stale = path.name.startswith(NOISE) and path.name != f"{NOISE}{step}"
+            if stale or path.name.endswith(".draft"):
+                path.unlink(missing_ok=True)
+        return found, saved
+
+    def newest_noise(self) -> int:
+        """The last step that any noise file names; 0 if there is none."""
+        names = (path.name.removeprefix(NOISE) for path in self.folder.glob(f"{NOISE}*"))
+        return max((int(name) for name in names if name.isdigit()), default=0)
+
+    def _noise(self, step: int) -> dict[str, np.ndarray]:
+        path = self.folder / f"{NOISE}{step}"
+        if not path.exists():
+            newest = self.newest_noise()
+            age = "missing, or older" if newest < step else "newer"
+            raise Refused(f"the noise buffers are {age} than the model: {AGAIN}")
+        head, rest = _opened(path.read_bytes(), "the noise file")
+        if head.get("nonce") != self.nonce:
+            raise Refused(f"the noise buffers belong to another run: {AGAIN}")
+        if head.get("step") != step:
+            raise Refused(f"the noise buffers belong to another step: {AGAIN}")
+        with np.load(io.BytesIO(rest), allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+
+    def records(self, step: int) -> list[list[str]]:
+        """Who took part in each of the committed steps. A later line may be torn: it is dropped."""
+        found: list[list[str]] = [[] for _ in range(step)]
+        path = self.folder / RECORDS
+        if not path.exists():
+            return found
+        lines = path.read_bytes().splitlines(keepends=True)
+        kept = []
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                entry = json.loads(line)
+                if 1 <= entry["step"] <= step:
+                    found[entry["step"] - 1] = entry["records"]
+                    kept.append(line)
+        if len(kept) < len(lines):
+            self._replace(RECORDS, b"".join(kept), 0o600)
+        return found
+
+
+def _flush(file: Any) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sealed(head: dict[str, Any], rest: bytes) -> bytes:
+    """A digest, a line of JSON and bytes: what was cut or altered no longer fits its digest."""
+    content = json.dumps(head, allow_nan=False).encode() + b"\n" + rest
+    return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
+
+
+def _opened(content: bytes, name: str) -> tuple[dict[str, Any], bytes]:
+    digest, _, rest = content.partition(b"\n")
+    if digest != hashlib.sha256(rest).hexdigest().encode():
+        raise Refused(f"{name} is truncated or was altered: {AGAIN}")
+    head, _, data = rest.partition(b"\n")
+    return json.loads(head), data

@@ -1,0 +1,153 @@
+"""Gaussian noise that is correlated over the steps of a stream, in units of the reach."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from privopt.mechanisms.additive import check_multiplier
+from privopt.noise import Source, gaussian
+from privopt.noise.source import volume
+from privopt.oracle.reach import Reach, ReachNorm
+from privopt.privacy.budget import Refused
+from privopt.privacy.events import ROOT, Cell, Sampling, StreamPath, StreamPosition
+from privopt.privacy.factorizations import Factorization
+from privopt.privacy.kinds import Gaussian as GaussianKind
+from privopt.privacy.kinds import Kind
+from privopt.privacy.participation import Participation
+from privopt.privacy.spend import check_sampled
+
+
+@dataclass(frozen=True, slots=True)
+class CorrelatedGaussian:
+    """Add a_t = (C^-1 z)_t to step t of a stream, z fresh N(0, (multiplier * radius)^2).
+
+    Running sums of what is released carry noise of standard deviation
+    multiplier * radius * factorization.row_norms().
+
+    One object is one stream of the gate that releases through it: the first release is step 0, and
+    a step beyond the factorization's horizon is refused.
+
+    Formal guarantee: a record that takes part in the steps pi loses exactly a Gaussian with
+    mu^2 = 1_pi' C'C 1_pi / multiplier^2 (``privacy.factorizations``); pi is read from the cells of
+    the views, or is the worst that ``participation`` allows, which the caller then has to enforce.
+    """
+
+    factorization: Factorization
+    multiplier: float
+    participation: Participation | None = None
+    accepts: ReachNorm = "l2"
+
+    def __post_init__(self) -> None:
+        check_multiplier(self.multiplier)
+
+    def kinds(self, reach: Reach) -> tuple[Kind, ...]:
+        mu = 1 / self.multiplier
+        return (GaussianKind(mu, mu * (reach.single / reach.radius)),)
+
+    def run(self, payload: Any, reach: Reach, source: Source) -> np.ndarray:
+        raise Refused("correlated noise has a memory: release it through a gate.")
+
+
+class Stream:
+    """One stream of a gate: the public path, and the secret buffers."""
+
+    __slots__ = ("_failed", "_mechanism", "_noise", "_path", "_radius", "_sampling", "_steps")
+
+    def __init__(self, mechanism: CorrelatedGaussian) -> None:
+        self._mechanism = mechanism
+        self._path = StreamPath(mechanism.factorization, mechanism.participation)
+        self._noise = mechanism.factorization.stream()
+        self._radius: float | None = None
+        self._sampling: Sampling | None = None
+        self._steps: dict[Cell, list[int]] = {}
+        self._failed = False
+
+    def position(self, reach: Reach) -> StreamPosition:
+        """The next step; refuses one that was not promised. Nothing has been opened yet."""
+        step, path = len(self._path.cells), self._path
+        if self._failed:
+            raise Refused("a step of this stream failed: start a new stream.")
+        if step >= path.factorization.steps:
+            raise Refused(
+                f"this stream was declared for {path.factorization.steps} steps: start a new one, "
+                "and account for both."
+            )
+        if self._radius is not None and reach.radius != self._radius:
+            raise Refused("the clip norm of a stream cannot change: start a new stream.")
+        if reach.lane is not None:
+            raise Refused("a stream takes fresh values, not running sums: its sums are its own.")
+        if self._sampling not in (None, reach.sampling):
+            raise Refused("all steps of a stream are sampled alike.")
+        if not reach.sampling.full:
+            if path.participation is not None:
+                raise Refused("a stream of sampled batches is charged by its parts, not by a rule.")
+            for cell in reach.cells:
+                before = self._steps.get(cell, [])
+                gap = step - before[-1] if before else path.factorization.steps
+                check_sampled(path.factorization, reach.sampling, gap)
+        if path.participation is not None:
+            for cell in reach.cells:
+                # Different records may share the root; a part of a partition is the same records.
+                if cell and not path.participation.allows((*self._steps.get(cell, []), step)):
+                    raise Refused("these records would take part more often than was declared.")
+        return StreamPosition(path, step)
+
+    def advance(self, reach: Reach) -> None:
+        """Count the step before anything is opened: a crash burns it, and it is never replayed."""
+        for cell in reach.cells:
+            self._steps.setdefault(cell, []).append(len(self._path.cells))
+        self._path.cells.append(reach.cells)
+        self._radius, self._sampling = float(reach.radius), reach.sampling
+
+    def run(self, payload: Any, reach: Reach, source: Source) -> np.ndarray:
+        payload = np.asarray(payload, dtype=float)
+        if not volume(source):
+            return payload.copy()
+        self._failed = True
+        noise = self._noise.next(lambda: gaussian(source, 1.0, payload.shape))
+        self._failed = False
+        noise *= self._mechanism.multiplier * reach.radius
+        noise += payload
+        return noise
+
+    def state_dict(self) -> dict[str, Any]:
+        ruled = self._path.participation is not None
+        return {
+            "of": self._name(),
+            "noise": self._noise.state_dict(),
+            "radius": self._radius,
+            "sampling": None if self._sampling is None else asdict(self._sampling),
+            # Under a rule nobody asks which cells took part.
+            "cells": None if ruled else [[list(c) for c in here] for here in self._path.cells],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        ruled = self._path.participation is not None
+        try:
+            self._noise.load_state_dict(state["noise"])
+            steps, radius = self._noise.step, state["radius"]
+            cells = [(ROOT,)] * steps if ruled else [_cells(here) for here in state["cells"]]
+            radius = None if radius is None else float(radius)
+            sampling = None if state["sampling"] is None else Sampling(**state["sampling"])
+            right = state.get("of", self._name()) == self._name() and len(cells) == steps
+        except (KeyError, TypeError, ValueError) as problem:
+            raise Refused("this is not the state of such a stream.") from problem
+        if not right or steps > self._path.factorization.steps:
+            raise Refused("this is not the state of such a stream.")
+        self._path.cells[:] = cells
+        for step, here in enumerate(cells):
+            for cell in here:
+                self._steps.setdefault(cell, []).append(step)
+        self._radius, self._sampling = radius, sampling
+
+    def _name(self) -> str:
+        """Tells streams of different noise apart."""
+        return hashlib.sha256(repr(self._mechanism).encode()).hexdigest()
+
+
+def _cells(here: Any) -> tuple[Cell, ...]:
+    return tuple(tuple(int(part) for part in cell) for cell in here)

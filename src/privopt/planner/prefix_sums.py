@@ -1,0 +1,182 @@
+"""Private running sums of a stream of vectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+import numpy as np
+
+from privopt.mechanisms import HOOK, CorrelatedGaussian, Gate
+from privopt.noise import Source, source_for
+from privopt.oracle import Oracle, RowBounds, RowSum
+from privopt.privacy import Budget, Certificate, Neighbouring, Participation, Refused
+from privopt.privacy.factorizations import Factorization, named
+from privopt.privacy.factorizations.open_ended import OpenEnded
+from privopt.privacy.profiles import gaussian_mu
+
+
+class PrefixSums(Iterator[np.ndarray]):
+    """Running sums of a stream, each one private as soon as it is there.
+
+    Iterating takes the next item of the stream and gives the sum of all so far. What has been given
+    is covered by ``certificate``, at every moment and at the end.
+    """
+
+    def __init__(
+        self,
+        items: Iterator[Any],
+        bound: float,
+        budget: Budget,
+        factorization: Factorization,
+        participation: Participation,
+        source: Source,
+    ) -> None:
+        self._items, self._bound, self._budget = items, bound, budget
+        squared = factorization.sensitivity_squared(participation)
+        mu = gaussian_mu(budget.epsilon, budget.delta)
+        # In units of the reach, which is twice the bound under replace_one.
+        self._mechanism = CorrelatedGaussian(
+            factorization, math.sqrt(squared) / mu * (1 + 1e-12), participation
+        )
+        self._source = source
+        self._gate = Gate(source, hook=HOOK.get())
+        self._total: np.ndarray | None = None
+
+    @property
+    def noise_std(self) -> np.ndarray:
+        """Standard deviation of each coordinate's noise, one entry for each step so far."""
+        steps, factorization = len(self._gate.log), self._mechanism.factorization
+        records = 2 if self._budget.neighbouring == "replace_one" else 1
+        scale = self._mechanism.multiplier * records * self._bound
+        if isinstance(factorization, OpenEnded):
+            return scale * np.array([factorization.row_norm(t) for t in range(1, steps + 1)])
+        return scale * factorization.row_norms()[:steps]
+
+    @property
+    def certificate(self) -> Certificate:
+        """What the sums given so far have cost."""
+        mechanism, rule = self._mechanism, self._mechanism.participation
+        assert rule is not None
+        return Certificate.from_log(
+            self._gate.log,
+            self._budget,
+            solver="prefix_sums",
+            private=self._source.private,
+            assumptions=(
+                "each record is in one step at most"
+                if rule.times == 1
+                else f"each record is in {rule.times} steps at most, at least "
+                f"{rule.min_separation_steps} apart",
+                "the number of steps and their order do not depend on the records",
+            ),
+            settings={
+                "noise": mechanism.factorization.name,
+                "n_steps": mechanism.factorization.steps,
+                "noise_multiplier": mechanism.multiplier,
+                "bound": self._bound,
+            },
+        )
+
+    def __next__(self) -> np.ndarray:
+        batch = _rows(next(self._items))
+        if self._total is not None and batch.shape[1] != len(self._total):
+            raise ValueError(f"all items of the stream have {len(self._total)} coordinates.")
+        oracle = Oracle.over(
+            batch,
+            np.zeros(len(batch)),
+            neighbouring=self._budget.neighbouring,
+            bounds=RowBounds(self._bound),
+            source=self._source,
+            classification=False,
+        )
+        step = self._gate.release(self._mechanism, oracle.everything().ask(RowSum(self._bound)))
+        total = step if self._total is None else self._total + step
+        self._total = total
+        return total.copy()
+
+
+def prefix_sums(
+    stream: Iterable[Any],
+    *,
+    bound: float,
+    epsilon: float,
+    delta: float,
+    n_steps: int | None = None,
+    noise: str = "auto",
+    participation: Participation | None = None,
+    neighbouring: str = "zero_out",
+    random_state: int | None = None,
+) -> PrefixSums:
+    """Private running sums of a stream of vectors, with one budget for all of them.
+
+    Parameters
+    ----------
+    stream : iterable
+        Items arrive one by one: a vector (one record), or a matrix (the records of this step, one
+        in each row, maybe none). Private; a row with NaN or infinity counts as empty.
+    bound : float
+        Public. Each record is scaled down to this l2 norm.
+    epsilon, delta : float
+        Of all sums together; delta must be positive.
+    n_steps : int, optional
+        Public number of steps at most; one more is refused. Without it the stream may go on
+        forever, with trees of noise of doubling lengths.
+    noise : str, default="auto"
+        ``independent``, ``tree``, ``honaker``, ``sqrt_toeplitz``, ``banded`` or ``blt``; "auto"
+        takes the smallest error. Without ``n_steps`` it is trees by Honaker's estimator.
+    participation : Participation, optional
+        How often one record may come; once, by default. You have to enforce it.
+    neighbouring : {"zero_out", "replace_one"}, default="zero_out"
+    random_state : int, optional
+        Makes the noise reproducible, and the certificate say that the result is not private.
+
+    Returns
+    -------
+    PrefixSums
+        Iterate over it for the sums; ``certificate`` states what those given so far have cost.
+
+    Examples
+    --------
+    >>> import numpy as np, privopt
+    >>> sums = privopt.prefix_sums(
+    ...     np.ones((1000, 2)), bound=2.0, epsilon=2.0, delta=1e-6, n_steps=1000
+    ... )
+    >>> *_, last = sums
+    >>> bool(np.all(abs(last - 1000) < 100)), sums.certificate.epsilon <= 2.0
+    (True, True)
+    """
+    if not 0 < bound < math.inf:
+        raise ValueError(f"bound must be positive and finite, got {bound!r}.")
+    if neighbouring == "add_remove":
+        raise ValueError(
+            "a stream's later items would change their step when a record is added or removed: "
+            'use neighbouring="zero_out" or "replace_one".'
+        )
+    budget = Budget(epsilon, delta, cast(Neighbouring, neighbouring))
+    if budget.pure:
+        raise ValueError("running sums need delta > 0: their noise is Gaussian.")
+    rule = Participation.single_pass() if participation is None else participation
+    if n_steps is None:
+        if noise not in ("auto", "honaker"):
+            raise ValueError(f'noise={noise!r} needs n_steps: declare it, or use noise="honaker".')
+        if rule.times > 1:
+            raise ValueError("records that come back need n_steps: declare the number of steps.")
+        factorization: Factorization = OpenEnded()
+    else:
+        if n_steps < 1:
+            raise ValueError(f"n_steps must be positive, got {n_steps}.")
+        factorization = named(noise, n_steps, rule)
+    return PrefixSums(iter(stream), bound, budget, factorization, rule, source_for(random_state))
+
+
+def _rows(item: Any) -> np.ndarray:
+    batch = None
+    try:
+        batch = np.atleast_2d(np.asarray(item, dtype=float))
+    except (TypeError, ValueError):
+        batch = None  # raised below, because NumPy's own message quotes the data
+    if batch is None or batch.ndim != 2 or not batch.shape[1]:
+        raise Refused("an item of a stream is a vector, or a matrix with one record in each row.")
+    return batch

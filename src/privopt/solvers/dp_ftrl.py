@@ -1,0 +1,383 @@
+"""DP-FTRL: follow the regularised leader, on running sums of gradients with correlated noise.
+
+Problem: min over a domain C of the mean of f(<x_i, theta>, y_i) + l2/2 ||theta||^2 +
+l1 ||theta||_1, f convex and Lipschitz; or, for a stream of losses l_t, small regret.
+
+Algorithm: the records are cut into T blocks, which are visited in order, ``epochs`` times. Step t
+releases the clipped gradient of its block, over the block's public size, plus a_t = b_t - b_(t-1):
+the running sum s_t then carries the noise b_t, which stays small when it is correlated over time.
+Everything else is public: theta_(t+1) = argmin over C of <s_t, theta> + t r(theta) +
+lambda/2 ||theta - theta_0||^2, r the two penalties, in closed form. Without constraint and
+penalties this is SGD, theta <- theta - (g_t + a_t)/lambda. With momentum, s_t is replaced by an
+average of s_1..s_t with geometric weights: heavy-ball (DP-FTRLM) or Nesterov's method with step
+(1 - momentum)/lambda. No record is sampled and no order is secret: any order will do.
+
+Bounds, with w_t = lambda + (t-1) l2, L the Lipschitz constant of a step's loss, d = ||theta* -
+theta_0||, e_t the mean norm of b_(t-1), q the mean age of a gradient that momentum averages
+(0 without), R a bound on ||theta||, G = L + l2 R + l1 sqrt(p):
+
+* regret, for every order and adaptively chosen losses: on average over N steps, in expectation,
+  lambda d^2/(2N) + (1/N) sum_t (L^2/2 + G (q L + e_t)) / w_t + r(theta_0)/N.
+* one pass over independent records: the same bound for the expected excess of the average iterate.
+* more passes, empirical risk, every order: in addition (2 L/N) sum_t of how far theta_t has moved
+  since its pass began, at most ((2 L + l2 ||theta_0|| + l1 sqrt(p)) j + 3 max e)/w_t in j steps.
+
+Proof of the first: the leader without noise and momentum has the regret lambda d^2/2 +
+sum L^2/(2 w_t) (McMahan, 2017, Theorem 1), theta_t is at most (q L + ||b_(t-1)||)/w_t away from it,
+and losses and penalties have slope at most G. (On the whole space l2 ||theta|| is at most L for
+that leader, and the ridge adds l2/2 times the square of the distance.) lambda minimises the bound;
+it depends on public facts alone. The default averages the last half of the iterates, or takes the
+last one where an l1 penalty makes it sparse; the bounds are about the average of all.
+
+References: Kairouz, McMahan, Song, Thakkar, Thakurta and Xu (2021), ICML; Denisov, McMahan, Rush,
+Smith and Thakurta (2022), NeurIPS; McMahan (2017), JMLR 18.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from privopt.facts import Facts
+from privopt.geometry import Box, Domain, L1Ball, L2Ball, WholeSpace
+from privopt.mechanisms import CorrelatedGaussian, Gate
+from privopt.oracle import ClippedGradient, Oracle
+from privopt.privacy import Budget
+from privopt.privacy.factorizations import Factorization, named
+from privopt.privacy.participation import Participation
+from privopt.privacy.profiles import gaussian_mu
+from privopt.problem import Problem
+from privopt.solvers.bolt_on_sgd import refuse_unless_ordered
+from privopt.solvers.noisy_gd import Average
+from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+
+Order = Literal["shuffled", "given"]
+MOST_STEPS = 2000
+NEAR = 1.1
+"""Numbers of steps whose bounds are this close are alike: the smallest is taken."""
+
+
+@dataclass(frozen=True)
+class DPFTRLSettings(Settings):
+    """Passes, blocks of a pass, the leader's regularisation and penalties, and the noise."""
+
+    n: int
+    epochs: int
+    steps_per_epoch: int
+    order: Order
+    regularisation: float
+    momentum: float
+    nesterov: bool
+    l1: float
+    ridge: float
+    clip_norm: float
+    noise: str
+    noise_multiplier: float
+    average: Average
+
+    @property
+    def participation(self) -> Participation:
+        return Participation.epochs(self.epochs, self.steps_per_epoch)
+
+    @property
+    def n_iter(self) -> int:
+        return self.epochs * self.steps_per_epoch
+
+
+@dataclass
+class Leader:
+    """The public half of DP-FTRL: from noisy gradients, one after the other, to iterates.
+
+    ``gradients`` is s_t, the sum of all gradients and of the noise; ``velocity`` is v_t =
+    momentum v_(t-1) + s_t. What is minimised is <d_t, theta> + t r(theta) + regularisation/2
+    ||theta - theta_0||^2 over the domain, with d_t = s_t, or (1 - momentum) v_t, or Nesterov's
+    (1 - momentum)(momentum v_t + s_t): weighted averages of s_1..s_t.
+    """
+
+    STATE: ClassVar[tuple[str, ...]] = ("steps", "regularisation", "gradients", "velocity")
+
+    domain: Domain
+    start: np.ndarray
+    regularisation: float
+    momentum: float = 0.0
+    nesterov: bool = False
+    l1: float = 0.0
+    ridge: float = 0.0
+    steps: int = 0
+    gradients: np.ndarray = field(init=False)
+    velocity: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        check_leader(self.regularisation, self.momentum, self.l1)
+        if self.l1 and not _soft_threshold_then_projects(self.domain):
+            raise ValueError(
+                "an l1 penalty has a closed form on the whole space, boxes and balls about the "
+                f"origin, not on this {type(self.domain).__name__}."
+            )
+        self.gradients, self.velocity = np.zeros_like(self.start), np.zeros_like(self.start)
+
+    def take(self, gradient: np.ndarray) -> None:
+        """Take in a noisy gradient."""
+        self.steps += 1
+        self.gradients = self.gradients + gradient
+        self.velocity = self.momentum * self.velocity + self.gradients
+
+    def iterate(self) -> np.ndarray:
+        """The minimiser after the steps so far."""
+        pull = self.regularisation * self.start - self._direction()
+        if self.l1:
+            pull = np.sign(pull) * np.maximum(np.abs(pull) - self.steps * self.l1, 0.0)
+        return self.domain.project(pull / (self.regularisation + self.steps * self.ridge))
+
+    def _direction(self) -> np.ndarray:
+        if self.nesterov:
+            return (1 - self.momentum) * (self.momentum * self.velocity + self.gradients)
+        return (1 - self.momentum) * self.velocity
+
+
+def check_leader(regularisation: float | None, momentum: float, l1: float) -> None:
+    if regularisation is not None and not 0 < regularisation < math.inf:
+        raise ValueError(f"regularisation must be positive and finite, got {regularisation!r}.")
+    if not 0 <= momentum < 1:
+        raise ValueError(f"momentum must lie in [0, 1), got {momentum!r}.")
+    if not 0 <= l1 < math.inf:
+        raise ValueError(f"l1 must be non-negative and finite, got {l1!r}.")
+
+
+def delay(momentum: float, nesterov: bool) -> float:
+    """Mean age of the gradients in the direction that momentum averages."""
+    return momentum * (momentum if nesterov else 1.0) / (1 - momentum)
+
+
+def _soft_threshold_then_projects(domain: Domain) -> bool:
+    """Whether minimising with an l1 penalty over the domain is soft thresholding, then projection:
+    coordinate by coordinate in a box, and along rays in balls about the origin."""
+    if isinstance(domain, L2Ball):
+        return domain.middle is None or not any(domain.middle)
+    return isinstance(domain, (WholeSpace, Box, L1Ball))
+
+
+class DPFTRL(Solver):
+    """Follow the regularised leader with correlated noise.
+
+    Formal guarantee
+    ----------------
+    ``zero_out`` and ``replace_one``, every loss, every order of the records. Privacy rests on the
+    clip alone: all steps together are one Gaussian release with mu = sens/multiplier, sens^2 the
+    largest 1_pi' C'C 1_pi over the blocks' patterns pi = {j, j + T, ...} (C the noise's encoder);
+    twice the reach under replace_one. Blocks, steps, lambda and the clip are data-free. Needs
+    delta > 0.
+    """
+
+    name: ClassVar[str] = "dp_ftrl"
+    summary: ClassVar[str] = "follows the leader on gradient sums with correlated noise, any order"
+
+    def refuse(self, facts: Facts, budget: Budget) -> str | None:
+        if not math.isfinite(facts.lipschitz()):
+            return (
+                f"{self.name} needs a Lipschitz loss to clip at; {facts.loss_name} is not: "
+                "use Squared(residual_clip=...), Huber(width) or solver="
+                '"dp_ftrl_least_squares".'
+            )
+        if budget.pure:
+            return f'{self.name} needs delta > 0: use solver="noisy_gd" or give a delta.'
+        return refuse_unless_ordered(self.name, facts)
+
+    def settings(self, facts: Facts, budget: Budget, **choices: Any) -> DPFTRLSettings:
+        epochs: int = choices.pop("epochs", 1)
+        batch_size: int | None = choices.pop("batch_size", None)
+        order: Order = choices.pop("order", "shuffled")
+        # One pass: within a percent of the best, and found fast enough for every plan.
+        noise: str = choices.pop("noise", "blt" if epochs == 1 else "auto")
+        clip_norm: float = choices.pop("clip_norm", facts.lipschitz())
+        momentum: float = choices.pop("momentum", 0.0)
+        nesterov: bool = choices.pop("nesterov", False)
+        l1: float = choices.pop("l1", 0.0)
+        regularisation: float | None = choices.pop("regularisation", None)
+        average: Average = choices.pop("average", "last" if l1 else "suffix")
+        if choices:
+            raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
+        check_leader(regularisation, momentum, l1)
+        if epochs < 1:
+            raise ValueError(f"epochs must be positive, got {epochs}.")
+        if batch_size is not None and not 1 <= batch_size <= facts.n:
+            raise ValueError(f"batch_size must lie between 1 and {facts.n}, got {batch_size}.")
+        if order not in ("shuffled", "given"):
+            raise ValueError(f"order must be shuffled or given, got {order!r}.")
+        if average not in ("suffix", "uniform", "last"):
+            raise ValueError(f"average must be suffix, uniform or last, got {average!r}.")
+        task = Task(facts, budget, epochs, clip_norm, l1, delay(momentum, nesterov))
+        blocks = task.blocks() if batch_size is None else -(-facts.n // batch_size)
+        factorization = named(noise, epochs * blocks, Participation.epochs(epochs, blocks))
+        multiplier = task.multiplier(factorization, blocks)
+        norms = multiplier * factorization.row_norms()
+        regularisation = regularisation or task.best(blocks, norms)
+        return DPFTRLSettings(
+            bound=task.bound(blocks, norms, regularisation),
+            passes=float(epochs * facts.repeats),
+            n=facts.n,
+            epochs=epochs,
+            steps_per_epoch=blocks,
+            order=order,
+            regularisation=regularisation,
+            momentum=momentum,
+            nesterov=nesterov,
+            l1=l1,
+            ridge=facts.problem.l2,
+            clip_norm=clip_norm,
+            noise=factorization.name,
+            noise_multiplier=multiplier,
+            average=average,
+        )
+
+    def run(
+        self,
+        oracle: Oracle,
+        gate: Gate,
+        problem: Problem,
+        settings: DPFTRLSettings,
+        tick: Tick = no_tick,
+    ) -> np.ndarray:
+        query = ClippedGradient(problem.loss, settings.clip_norm)
+        factorization = named(settings.noise, settings.n_iter, settings.participation)
+        mechanism = CorrelatedGaussian(factorization, settings.noise_multiplier)
+        ordered = oracle.shuffled() if settings.order == "shuffled" else oracle
+        blocks = ordered.blocks(settings.steps_per_epoch)
+        size = settings.n / len(blocks)  # public, also where blocks differ by one record
+        leader = Leader(
+            problem.domain,
+            problem.domain.centre(oracle.dimension),
+            settings.regularisation,
+            settings.momentum,
+            settings.nesterov,
+            settings.l1,
+            settings.ridge,
+        )
+        theta = leader.iterate()
+        total, mass = np.zeros_like(theta), 0
+        for t in range(settings.n_iter + 1):
+            if _counts(settings, t):
+                total, mass = total + theta, mass + 1
+            if t == settings.n_iter:
+                break
+            sealed = blocks[t % len(blocks)].everything().ask(query, theta)
+            leader.take(gate.release(mechanism, sealed) / size)
+            theta = leader.iterate()
+            tick(t + 1, settings.n_iter)
+        return total / mass
+
+
+def _counts(settings: DPFTRLSettings, t: int) -> bool:
+    """Whether iterate t, from 0 (the start) to n_iter (the last), is averaged."""
+    if settings.average == "last":
+        return t == settings.n_iter
+    return t < settings.n_iter if settings.average == "uniform" else t > settings.n_iter // 2
+
+
+@dataclass(frozen=True)
+class Task:
+    """What regret and bound depend on besides blocks, noise and lambda."""
+
+    facts: Facts
+    budget: Budget
+    epochs: int
+    clip_norm: float
+    l1: float
+    delay: float
+
+    def multiplier(self, factorization: Factorization, blocks: int) -> float:
+        """sens/mu: all steps of all models together are mu-GDP."""
+        participation = Participation.epochs(self.epochs, blocks)
+        square = factorization.sensitivity_squared(participation) * self.facts.repeats
+        return math.sqrt(square) / self._mu() * (1 + 1e-12)
+
+    def _mu(self) -> float:
+        square = gaussian_mu(self.budget.epsilon, self.budget.delta) ** 2 - self.facts.prior_mu**2
+        return math.sqrt(max(square, 0.0))
+
+    def blocks(self) -> int:
+        """The fewest blocks of a pass whose regret is near the best, at likely noise."""
+        most = max(1, min(self.facts.n, MOST_STEPS // self.epochs))
+        counts = sorted({round(most ** (i / 30)) for i in range(31)})
+        found = []
+        for count in counts:
+            steps = self.epochs * count
+            # The square root of the prefix sums, a good factorization, has this error per pass.
+            error = self.epochs * (math.log(steps) + 3.35) / math.pi
+            norms = np.full(steps, error * math.sqrt(self.facts.repeats) / self._mu())
+            found.append(self.regret(count, norms, self.best(count, norms)))
+        return next(c for c, r in zip(counts, found, strict=True) if r <= NEAR * min(found))
+
+    def best(self, blocks: int, norms: np.ndarray) -> float:
+        """The lambda that minimises the regret: without ridge in closed form, else by search."""
+        terms = self._terms(blocks, norms)
+        first = math.sqrt(float(terms.pull.sum()) / terms.hold)
+        if not self.facts.problem.l2:
+            return first
+        grid = first * np.geomspace(1e-4, 1.0, 41)
+        return float(min(grid, key=lambda lam: self.regret(blocks, norms, lam)))
+
+    def regret(self, blocks: int, norms: np.ndarray, regularisation: float) -> float:
+        """Bound on the average regret without momentum."""
+        terms, weights = self._terms(blocks, norms), self._weights(norms, regularisation)
+        pulls = terms.pull / weights + terms.bend / weights**2
+        return terms.hold * regularisation + float(pulls.sum())
+
+    def bound(self, blocks: int, norms: np.ndarray, regularisation: float) -> float:
+        """Bound on the excess risk: the regret, what momentum delays and what later passes drift,
+        and never more than the losses can differ."""
+        facts, l2 = self.facts, self.facts.problem.l2
+        terms, weights = self._terms(blocks, norms), self._weights(norms, regularisation)
+        start = facts.problem.domain.centre(facts.p)
+        penalty = l2 / 2 * float(start @ start) + self.l1 * float(np.abs(start).sum())
+        late = terms.steep * self.delay * terms.slope * np.ones(len(norms))
+        if self.epochs > 1:
+            creep = terms.slope * (2 if l2 else 1) + l2 * float(np.linalg.norm(start))
+            creep += self.l1 * math.sqrt(facts.p)
+            age = np.arange(len(norms)) % blocks
+            late += 2 * terms.slope * (creep * age + 3 * terms.noise)
+        extra = (float((late / weights).sum()) + penalty) / len(norms)
+        worst = terms.steep * facts.diameter() if facts.bounded else math.inf
+        return min(self.regret(blocks, norms, regularisation) + extra, worst)
+
+    def _weights(self, norms: np.ndarray, regularisation: float) -> np.ndarray:
+        return regularisation + np.arange(len(norms)) * self.facts.problem.l2
+
+    def _terms(self, blocks: int, norms: np.ndarray) -> _Terms:
+        """``norms``: standard deviations of a coordinate of b_t, in units of the reach of a
+        block's sum."""
+        facts, l2, steps = self.facts, self.facts.problem.l2, len(norms)
+        size = facts.n / blocks
+        slope = self.clip_norm * math.ceil(size) / size
+        noise = facts.relation_factor * self.clip_norm * math.sqrt(facts.p) / size * norms
+        before = np.concatenate([[0.0], noise[:-1]])
+        steep = slope + self.l1 * math.sqrt(facts.p)
+        if l2:
+            start = float(np.linalg.norm(facts.problem.domain.centre(facts.p)))
+            steep += l2 * (facts.radius() + start) if facts.bounded else slope
+        return _Terms(
+            hold=facts.radius() ** 2 / (2 * steps),
+            pull=(slope**2 / 2 + steep * before) / steps,
+            bend=0.0 if facts.bounded else l2 / 2 * (self.delay * slope + before) ** 2 / steps,
+            slope=slope,
+            steep=steep,
+            noise=float(noise.max()),
+        )
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """The average regret is at most hold lambda + sum of pull_t / w_t + bend_t / w_t^2."""
+
+    hold: float
+    pull: np.ndarray
+    bend: Any
+    slope: float
+    steep: float
+    noise: float
+
+
+SOLVER = DPFTRL()
