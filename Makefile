@@ -1,7 +1,7 @@
 # `make` alone lists what there is. Every target sets up .venv by itself; all it needs is Python 3.11 or newer.
 #
 #   make test PYTHON=python3.12      build .venv with another Python (only when .venv is made)
-#   make test ARGS="-k laplace -x"   further arguments for the command behind test, demo, audit, mutants or bench
+#   make test ARGS="-k laplace -x"   further arguments for the command behind test, demo, audit, mutants, faults or bench
 #   make test WORKERS=8              more test processes
 
 PYTHON  ?= python3
@@ -17,7 +17,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test audit mutants lint bench docs clean
+.PHONY: help demo test audit mutants faults lint bench docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -33,6 +33,9 @@ audit: .venv/.stamp-demo ## attack every solver: a lower bound on epsilon beside
 
 mutants: .venv/.stamp-test ## plant known bugs; print which check kills each of them
 	@$(ONE_THREAD) $(BIN)/python -m tests.mutants $(ARGS)
+
+faults: .venv/.stamp-test ## kill, race, starve and corrupt a budget ledger; print what was seen
+	@$(ONE_THREAD) $(BIN)/python -m tests.faults $(ARGS)
 
 # The type checker follows imports of optional packages, so it needs what the tests need.
 lint: .venv/.stamp-lint .venv/.stamp-test ## check style, types and the direction of imports

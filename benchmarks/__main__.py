@@ -13,6 +13,7 @@ from benchmarks.measure import RESULTS, console, figure_table, kept_figures
 NAMES = (
     "import_cost",
     "gate_cost",
+    "ledger_speed",
     "gradient_speed",
     "fit_speed",
     "adult_accuracy",
@@ -21,6 +22,8 @@ NAMES = (
     "excess_risk",
     "rates",
     "high_dimensional",
+    "sparse_speed",
+    "passes",
     "correlated",
     "online",
 )

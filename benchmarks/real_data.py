@@ -38,7 +38,7 @@ def load(name: str) -> DataSet:
     home = folder()
     if home is None:
         raise FileNotFoundError("set PRIVOPT_DATA to the folder that holds the data sets.")
-    return {**LOADERS, **REGRESSIONS}[name](home)
+    return {**LOADERS, **REGRESSIONS, **WIDE}[name](home)
 
 
 def stream(name: str) -> tuple[Any, ...]:
@@ -154,6 +154,54 @@ def _diabetes_progress(home: Path) -> DataSet:
     return _split("diabetes", np.asarray(X), np.asarray(y), (low, high), (0.0, 350.0))
 
 
+# ---------------------------------------------------------------- more columns than records
+def _dorothea(home: Path) -> DataSet:
+    parts = []
+    for part in ("train", "valid"):
+        with np.load(home / "dorothea" / f"y_{part}.npz") as data:
+            y = data["y"].astype(int)
+        parts += [sp.csr_array(sp.load_npz(home / "dorothea" / f"X_{part}.npz")).astype(float), y]
+    return DataSet("dorothea", *parts, (-1.0, 1.0))
+
+
+def _madelon(home: Path) -> DataSet:
+    """Counts between 0 and 999, most of them near 480: taken in units of 100 around it."""
+    with np.load(home / "madelon" / "madelon.npz") as data:
+        X, y = data["X_train"], data["y_train"].astype(int)
+        X_test, y_test = data["X_valid"], data["y_valid"].astype(int)
+    return DataSet("madelon", (X - 480) / 100, y, (X_test - 480) / 100, y_test, (-1.0, 1.0))
+
+
+def _newsgroups(home: Path) -> DataSet:
+    """Medicine against space, words present or not."""
+    pair, parts = (13, 14), []
+    for part in ("train", "test"):
+        X = sp.csr_array(sp.load_npz(home / "newsgroups20" / f"X_{part}.npz")).astype(float)
+        with np.load(home / "newsgroups20" / f"y_{part}.npz") as data:
+            y = data["y"]
+        chosen = np.isin(y, pair)
+        parts += [X[chosen], np.where(y[chosen] == pair[1], 1, -1)]
+    return DataSet("newsgroups", *parts, (-1.0, 1.0))
+
+
+def _movies(home: Path) -> DataSet:
+    X = sp.csr_array(sp.load_npz(home / "movie_reviews" / "X.npz")).astype(float)
+    with np.load(home / "movie_reviews" / "y.npz") as data:
+        y = np.where(data["y"] > 0, 1, -1)
+    return _split("movies", X, y, (-1.0, 1.0))
+
+
+def _genes(name: str, file: str, largest: float) -> Callable[[Path], DataSet]:
+    """Expressions that the publisher standardised or scaled."""
+
+    def loader(home: Path) -> DataSet:
+        with np.load(home / "libsvm_small" / f"{file}.npz") as data:
+            X, y = data["X"].astype(float) / largest, data["y"].astype(int)
+        return _split(name, X, y, (-1.0, 1.0))
+
+    return loader
+
+
 LOADERS: dict[str, Callable[[Path], DataSet]] = {
     "adult": _adult,
     "covtype": _covtype,
@@ -168,6 +216,15 @@ REGRESSIONS: dict[str, Callable[[Path], DataSet]] = {
     "california": _california,
     "bike": _bike,
     "diabetes": _diabetes_progress,
+}
+WIDE: dict[str, Callable[[Path], DataSet]] = {
+    "dorothea": _dorothea,
+    "madelon": _madelon,
+    "newsgroups": _newsgroups,
+    "movies": _movies,
+    "leukemia": _genes("leukemia", "leukemia_train38", 3.0),
+    "colon": _genes("colon", "colon_cancer", 1.0),
+    "duke": _genes("duke", "duke_breast38", 1.0),
 }
 STREAMS: dict[str, Callable[[Path], tuple[Any, ...]]] = {
     "electricity": _electricity_stream,

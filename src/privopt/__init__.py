@@ -5,6 +5,7 @@ from importlib.metadata import version
 
 from privopt import geometry, losses
 from privopt.estimators import (
+    ElasticNet,
     HuberRegressor,
     Lasso,
     LinearRegression,
@@ -16,6 +17,7 @@ from privopt.estimators import (
     Ridge,
     SparseLogisticRegression,
 )
+from privopt.ledger import Ledger
 from privopt.planner import plan, prefix_sums, quantile, solve
 from privopt.privacy import Budget, Certificate, Participation, PrivacyWarning, Refused
 from privopt.problem import Problem
@@ -25,8 +27,10 @@ __version__ = version("privopt")
 __all__ = [
     "Budget",
     "Certificate",
+    "ElasticNet",
     "HuberRegressor",
     "Lasso",
+    "Ledger",
     "LinearRegression",
     "LinearSVC",
     "LogisticRegression",

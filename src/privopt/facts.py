@@ -21,7 +21,8 @@ class Facts:
     Constants of a record's loss are on the scale of the sum over records. ``n`` is the declared
     number of records, never the realised one where that is private. ``repeats`` is how many models
     are fitted to the same records, one release after the other. ``prior`` lists the losses of
-    releases that the same budget pays for before the solver's own.
+    releases that the same budget pays for before the solver's own. ``sparse`` says that the
+    features come as a sparse matrix, which is as public as their number.
     """
 
     problem: Problem
@@ -30,6 +31,7 @@ class Facts:
     neighbouring: Neighbouring
     repeats: int = 1
     prior: tuple[Kind, ...] = ()
+    sparse: bool = False
 
     def __post_init__(self) -> None:
         if self.n < 1:

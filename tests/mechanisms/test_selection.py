@@ -57,8 +57,10 @@ LAWS = {
 @pytest.mark.statistical
 @pytest.mark.parametrize("kind", ALL)
 def test_choices_follow_the_law_and_no_other_scale(kind):
-    """Chi-square of 50,000 draws; false alarm 1e-4, and a scale off by two is found."""
-    range_, multiplier, draws = 2.0, 0.7, 50_000
+    """Chi-square, 200,000 draws of the exponential mechanism against softmax; false alarm 1e-4, and
+    a scale off by two is found."""
+    range_, multiplier = 2.0, 0.7
+    draws = 200_000 if kind is ExponentialMechanism else 50_000
     mechanism, reach = kind(multiplier), sealed(SCORES, range_).reach
     source = SeededSource(1)
     chosen = [mechanism.run(SCORES, reach, source) for _ in range(draws)]
@@ -99,7 +101,7 @@ def worst_pairs(count, range_, seed=0):
 @pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize("epsilon", [0.3, 2.0])
 def test_the_declared_epsilon_is_exact(kind, epsilon):
-    """The worst log-ratio over all corners is at most epsilon, and reaches 97 % of it; a scale
+    """The worst log-ratio over all corners is at most epsilon, and reaches 99 % of it; a scale
     that forgets the factor two of scores that are not monotone is twice over."""
     count = 4 if kind is not ReportNoisyMax else 3
     range_ = 1.0
@@ -112,7 +114,8 @@ def test_the_declared_epsilon_is_exact(kind, epsilon):
         p, q = law(one * epsilon / (range_ / 2)), law(other * epsilon / (range_ / 2))
         careless = max(careless, float(np.abs(np.log(p / q)).max()))
     assert worst <= epsilon * (1 + 1e-6)
-    assert worst >= 0.97 * epsilon
+    # Laplace noise gets there only for scores that lie infinitely far apart.
+    assert worst >= (0.98 if kind is ReportNoisyMax else 0.99) * epsilon
     assert careless >= 1.9 * epsilon
 
 

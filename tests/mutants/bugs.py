@@ -14,8 +14,8 @@ import numpy as np
 import privopt.oracle.objective as objective_module
 import privopt.oracle.oracle as oracle_module
 from privopt import Problem
-from privopt.geometry import L2Ball
-from privopt.losses import Huber
+from privopt.geometry import L2Ball, WholeSpace
+from privopt.losses import Huber, Logistic, Squared
 from privopt.mechanisms import additive, objective_perturbation, output_perturbation, selection
 from privopt.mechanisms import exponential_density as density_module
 from privopt.mechanisms.gate import Gate
@@ -27,9 +27,12 @@ from privopt.noise import source as source_module
 from privopt.oracle import mapped, queries
 from privopt.oracle.dense import DenseRows
 from privopt.oracle.sampling import GeometricSkips
+from privopt.oracle.sparse import SparseRows
+from privopt.oracle.trail import Trail
+from privopt.oracle.vertex_draw import VertexDraw
 from privopt.privacy import accountant, certificate, kinds, profiles
 from privopt.privacy.events import Sampling
-from privopt.solvers import noisy_gd, noisy_sgd, standardized_objective
+from privopt.solvers import greedy_coordinate, noisy_gd, noisy_sgd, standardized_objective
 from privopt.solvers import objective_perturbation as objective_solver
 
 from .checks import (
@@ -44,9 +47,13 @@ from .checks import (
     minimised,
     replayed,
     sources,
+    stale_by_itself,
+    unseen,
+    vertices_drawn,
     within_budget,
 )
 from .learning import learning
+from .ledger_bugs import ledger
 from .mutant import Mutant
 from .streams import streams
 
@@ -209,6 +216,78 @@ def _smaller(honest: Callable[..., Any], factor: float) -> Callable[..., Any]:
     return lambda *args, **kwargs: factor * honest(*args, **kwargs)
 
 
+# ---------------------------------------------------------------- choices on sparse rows
+def sparse_choices() -> Iterator[Mutant]:
+    """The sampler that reads a few columns, and the gradient it follows."""
+    draw = VertexDraw
+    choose, prepare, move = draw.choose, draw._prepare, Trail.move
+
+    def mutant(name: str, check: Any, by: str, *patches: tuple[Any, str, Any]) -> Mutant:
+        return Mutant(f"sparse choices: {name}", patches, check, by, quick="in a run" not in name)
+
+    def rooms_halved(self: Any, *args: Any) -> None:
+        prepare(self, *args)
+        self._room /= 2
+
+    def renewed_together(self: Any, *args: Any) -> None:
+        """All slopes, as soon as one record's margin has drifted."""
+        move(self, *args)
+        now = self._margins * self._shrunk
+        if self._seen is not None and np.abs(now - self._seen).max() > 0.25:
+            self._seen = now
+
+    mixed, heavy = vertices_drawn(24.0), vertices_drawn(8.0)
+    yield mutant(
+        "half the noise",
+        heavy,
+        "law",
+        (draw, "choose", lambda self, scale, source: choose(self, scale / 2, source)),
+    )
+    yield mutant(
+        "half the noise, in a run",
+        law("frank_wolfe", DELTA, runs=200, mode="exact"),
+        "law",
+        (draw, "choose", lambda self, scale, source: choose(self, scale / 2, source)),
+    )
+    yield mutant(
+        "every proposal accepted", mixed, "law", (draw, "_acceptance", lambda self, k, value: 1.0)
+    )
+    yield mutant("half the room", mixed, "law", (draw, "_prepare", rooms_halved))
+    yield mutant("drift not counted", heavy, "law", (Trail, "drift", lambda self: 0.0))
+    yield mutant(
+        "drift not counted, stale",
+        vertices_drawn(8.0, True),
+        "law",
+        (Trail, "drift", lambda self: 0.0),
+    )
+    yield mutant(
+        "noise from the source's own stream",
+        unseen,
+        "streams",
+        (source_module.SeededSource, "apart", lambda self: self.noise),
+    )
+    yield mutant(
+        "slopes renewed together", stale_by_itself, "replay", (Trail, "move", renewed_together)
+    )
+    for mode in ("exact", "stale"):
+        yield mutant(
+            f"rows not shortened, {mode}",
+            replayed("frank_wolfe", "zero_out", DELTA, mode=mode),
+            "replay",
+            (SparseRows, "columns", lambda self: (self._X.tocsc(), self._y, self._sizes)),
+        )
+        yield mutant(
+            f"slope not clipped, {mode}",
+            replayed("frank_wolfe", "zero_out", DELTA, mode=mode),
+            "replay",
+            (
+                queries.CoordinateClippedGradient,
+                "weigh",
+                lambda self, z, y, s: 5 * self.loss.slope(z, y),
+            ),
+        )
+
+
 # ---------------------------------------------------------------- declared losses
 def declared() -> Iterator[Mutant]:
     """A mechanism that declares half of the loss its noise gives."""
@@ -310,7 +389,7 @@ def sensitivity() -> Iterator[Mutant]:
         )
         yield Mutant(
             f"{solver}: slope not clipped",
-            ((coordinate, "_weigh", lambda self, z, y, s: 5 * self.loss.slope(z, y)),),
+            ((coordinate, "weigh", lambda self, z, y, s: 5 * self.loss.slope(z, y)),),
             replayed(solver, "zero_out", 0.0),
             "replay",
         )
@@ -326,10 +405,42 @@ def sensitivity() -> Iterator[Mutant]:
         replayed("greedy_coordinate", "replace_one"),
         "replay",
     )
+    yield Mutant(
+        "greedy_coordinate: squares of features not clipped",
+        ((queries.SquaresAlong, "_square", lambda self, entries: 3 * entries * entries),),
+        replayed("greedy_coordinate", "zero_out", DELTA, problem=COLUMNS),
+        "replay",
+    )
+    least_squares = {"problem": LEAST_SQUARES, "label_bound": 0.5}
+    yield Mutant(
+        "greedy_coordinate: labels behind a Gram matrix not clipped",
+        ((queries.GramGradient, "moments", _raw_moments),),
+        replayed("greedy_coordinate", "zero_out", DELTA, **least_squares),
+        "replay",
+    )
+    yield Mutant(
+        "greedy_coordinate: a Gram matrix asked where residuals pass the clip",
+        (
+            (queries.GramGradient, "check_point", lambda self, at: None),
+            (greedy_coordinate.Room, "cut", lambda self, theta, j, value: value),
+        ),
+        replayed("greedy_coordinate", "zero_out", 0.1, step_factor=60.0, **least_squares),
+        "replay",
+    )
     yield from _first_sums()
     yield from _functions()
     yield from _stable()
     yield from _rows()
+
+
+COLUMNS = Problem(Logistic(), WholeSpace(), column_bounds=1.0)
+LEAST_SQUARES = Problem(Squared(residual_clip=1.0), WholeSpace(), column_bounds=1.0)
+
+
+def _raw_moments(self: Any, rows: Any) -> Any:
+    origin = np.zeros(rows.dimension)
+    gram = rows.weighted_gram(origin, lambda z, y, size: z * 0.0 + 1.0)
+    return gram, rows.weighted_sum(origin, lambda z, y, size: y)
 
 
 def _first_sums() -> Iterator[Mutant]:
@@ -923,8 +1034,18 @@ def _twin(source: Any) -> np.random.Generator:
 ALL: list[Mutant] = [
     mutant
     for family in (
-        *(noise, declared, sensitivity, glue, log, accounting, sampling, bits),
-        *(streams, learning),
+        noise,
+        sparse_choices,
+        declared,
+        sensitivity,
+        glue,
+        log,
+        accounting,
+        sampling,
+        bits,
+        ledger,
+        streams,
+        learning,
     )
     for mutant in family()
 ]

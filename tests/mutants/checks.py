@@ -9,7 +9,9 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import scipy.sparse as sp
 from scipy import integrate, stats
+from scipy.special import softmax
 
 import privopt.privacy.certificate as certificate_module
 from privopt import Budget, Problem, Refused, solve
@@ -21,8 +23,10 @@ from privopt.facts import Facts
 from privopt.geometry import Box, L1Ball, L2Ball, WholeSpace
 from privopt.losses import Huber, Logistic, Squared
 from privopt.mechanisms import Gate
+from privopt.mechanisms.maps import VertexScores
 from privopt.noise import SeededSource, SilentSource
-from privopt.oracle import Oracle, RowBounds
+from privopt.oracle import CoordinateClippedGradient, Oracle, RowBounds
+from privopt.oracle.sealed import KEY
 from privopt.privacy import Accountant, Certificate, Event, Log, Sampling, spend
 from privopt.privacy.accountant import charge_of
 from privopt.privacy.kinds import (
@@ -82,7 +86,7 @@ def public(
     def run(X: np.ndarray, y: np.ndarray) -> Any:
         result = solve(
             problem,
-            X,
+            sp.csr_array(X) if settings.get("mode", "dense") != "dense" else X,
             y,
             budget=budget,
             solver=name,
@@ -115,7 +119,9 @@ def replayed(name: str, relation: str = "zero_out", delta: float = 0.0, **choice
 
 # ---------------------------------------------------------------- the law of the noise
 @cache
-def law(name: str, delta: float, relation: str = "zero_out", runs: int = 60) -> Check:
+def law(
+    name: str, delta: float, relation: str = "zero_out", runs: int = 60, **choices: Any
+) -> Check:
     """The noise that was drawn follows what the log declares; false alarm 1e-7."""
 
     def check() -> str | None:
@@ -127,12 +133,85 @@ def law(name: str, delta: float, relation: str = "zero_out", runs: int = 60) -> 
         y = np.where(generator.random(150) < 0.5, 1.0, -1.0)
         tapes = []
         for seed in range(runs):
-            run, _ = public(name, relation, delta, seed)
+            run, _ = public(name, relation, delta, seed, **choices)
             tapes.append(record(run, (X, y))[1])
         value = noise_p_value(tapes)
         return f"noise beside its declared law, p={value:.0e}" if value < 1e-7 else None
 
     return check
+
+
+@cache
+def vertices_drawn(scale: float, stale: bool = False) -> Check:
+    """A sampler that does not compute all scores draws by them all the same; false alarm 1e-7.
+
+    Columns of all sizes, a path of a few steps, 6,000 draws at each of them."""
+
+    def check() -> str | None:
+        generator, p, ball = np.random.default_rng(0), 6, L1Ball(4.0)
+        X = generator.uniform(-1, 1, (60, p)) * (generator.random((60, p)) < np.linspace(1, 0.1, p))
+        y, bounds = np.sign(X[:, 0] + 0.2), RowBounds(math.inf, 0.0, 1.0)
+        view = Oracle.over(
+            sp.csr_array(X), y, neighbouring="zero_out", bounds=bounds, source=SilentSource()
+        ).everything()
+        query = CoordinateClippedGradient(Logistic(), 1.0, bounds, p)
+        path, source = view.follow(query, np.zeros(p), stale=stale), SeededSource(1)
+        draw = path.gradient().through(VertexScores(ball, p)).open(KEY)
+        for t, k in enumerate((0, 1, 5, 0)):
+            try:
+                drawn = np.array([draw.choose(scale, source) for _ in range(6000)])
+            except AssertionError as error:
+                return str(error)
+            expected = 6000 * softmax(draw.scores() / scale)
+            counts, best = np.bincount(drawn, minlength=2 * p), int(np.argmax(expected))
+            kept = (expected >= 5) & (np.arange(2 * p) != best)  # the rest joins the likeliest
+            seen = np.append(counts[kept], counts[~kept].sum())
+            value = stats.chisquare(seen, np.append(expected[kept], expected[~kept].sum())).pvalue
+            if value < 1e-7:
+                return f"draws beside the law of the scores, p={value:.0e}"
+            path.move(k, -4.0 if t % 2 else 4.0, 2 / (t + 2))
+        return None
+
+    return check
+
+
+def stale_by_itself() -> str | None:
+    """Many records whose margins shrink a little, and one whose margin shrinks far: taking it away
+    moves no other record's slope."""
+    rows = np.zeros((3001, 3))
+    rows[:, 0] = np.append(np.full(3000, 0.14), 1.0)
+    bounds, found = RowBounds(math.inf, 0.0, 1.0), []
+    query = CoordinateClippedGradient(Logistic(), 1.0, bounds, 3)
+    for last in (1.0, 0.0):
+        X = sp.csr_array(np.vstack([rows[:-1], last * rows[-1:]]))
+        view = Oracle.over(
+            X, np.ones(3001), neighbouring="zero_out", bounds=bounds, source=SilentSource()
+        ).everything()
+        path = view.follow(query, np.zeros(3), stale=True)
+        for k in range(3):
+            path.move(k, 2.0, 0.3)
+        found.append(path.gradient().open(KEY).gradient())
+    moved = float(np.abs(found[0] - found[1]).max())
+    return f"one record moved the sum by {moved:.2g}" if moved > 1 + 1e-9 else None
+
+
+def unseen() -> str | None:
+    """The streams of a source stand where they stood, however often a sampler drew."""
+    source = SeededSource(3)
+    before = str(source.noise.bit_generator.state)
+    X, budget = np.eye(40, 4), Budget(1.0, 1e-5)
+    problem = Problem(Logistic(), L1Ball(2.0), column_bounds=1.0)
+    solve(
+        problem,
+        sp.csr_array(X),
+        np.ones(40),
+        budget=budget,
+        solver="frank_wolfe",
+        random_state=source,  # type: ignore[arg-type]
+        n_iter=5,
+        mode="exact",
+    )
+    return None if str(source.noise.bit_generator.state) == before else "draws can be counted"
 
 
 @cache

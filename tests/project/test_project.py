@@ -107,7 +107,7 @@ LAYERS = [
     {"oracle"},
     {"facts"},
     {"problem"},
-    {"losses"},
+    {"losses", "ledger"},
     {"noise", "geometry", "privacy"},
 ]
 HEIGHT = {room: -level for level, rooms in enumerate(LAYERS) for room in rooms}

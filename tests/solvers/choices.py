@@ -9,7 +9,7 @@ import numpy as np
 from privopt.mechanisms import Gate
 from privopt.mechanisms.selection import flip_probabilities
 from privopt.noise import SilentSource
-from privopt.oracle import Oracle
+from privopt.oracle import Oracle, VertexDraw
 from privopt.privacy.kinds import BoundedRange
 
 
@@ -25,7 +25,8 @@ def exact_law(plan, X, y, steps: int, count: int) -> np.ndarray:
 
         def force(mechanism, payload, reach, event, run, left=left):
             nonlocal chance
-            scaled = payload / (mechanism.multiplier * reach.radius)
+            scores = payload.scores() if isinstance(payload, VertexDraw) else payload
+            scaled = scores / (mechanism.multiplier * reach.radius)
             if isinstance(event.kinds[0], BoundedRange):
                 law = np.exp(scaled - scaled.max())
                 law /= law.sum()

@@ -69,6 +69,35 @@ def test_one_choice_reaches_its_declared_loss(relation):
     assert np.ptp(np.log(one / other)) == pytest.approx(eta, rel=1e-9)
 
 
+OTHERS = {
+    "simplex": (Simplex(2.0), 2),
+    "polytope away from the origin": (Polytope([[5.0, 5.0], [6.0, 4.0], [5.5, 7.0]]), 3),
+    "two vertices": (Polytope([[1.0, 0.0], [-1.0, 0.5]]), 2),
+}
+
+
+@pytest.mark.parametrize("relation", NEIGHBOURING)
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("delta", [0.0, 1e-3])
+def test_other_vertices_are_as_private_as_declared(relation, name, delta):
+    """All paths of three choices on the worst neighbours; one choice stays within its range, and
+    comes near it where the neighbours push the farthest two vertices apart."""
+    domain, count = OTHERS[name]
+    problem = replace(LASSO, domain=domain)
+    budget = Budget(1.0, delta, relation)
+    plan = make_plan(problem, n=4, p=2, budget=budget, n_iter=3)
+    one, other = (exact_law(plan, *data, 3, count) for data in neighbours(relation))
+    assert one.sum() == pytest.approx(1.0)
+    assert hockey_stick(one, other, budget.epsilon) <= budget.delta + 1e-12
+    single = make_plan(problem, n=4, p=2, budget=Budget(1.0, 1e-3, relation), n_iter=1)
+    one, other = (exact_law(single, *data, 1, count) for data in neighbours(relation))
+    eta = 1 / single.settings.noise_multiplier
+    spread = np.ptp(np.log(one / other))
+    assert spread <= eta * (1 + 1e-9)
+    if name == "simplex":
+        assert spread == pytest.approx(eta, rel=1e-9)
+
+
 def test_noise_for_the_mean_on_a_sum_is_found():
     """The printed scale of the mean loss, applied to the sum, is n times too quiet: the same
     enumeration shows that almost nothing is hidden."""
@@ -228,7 +257,7 @@ def lasso_data(n, p, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.choice([-1.0, 1.0], size=(n, p))
     theta = np.zeros(p)
-    theta[:4] = [0.4, -0.3, 0.2, 0.1]
+    theta[:4] = [0.4, -0.3, 0.1, 0.05]
     return X, np.clip(X @ theta + 0.1 * rng.standard_normal(n), -1, 1)
 
 
@@ -272,8 +301,9 @@ def test_without_noise_the_gap_is_below_its_bound(shape):
 
 @pytest.mark.statistical
 def test_excess_risk_of_the_lasso():
-    """Mean excess at the T that is best for the bound, p = 100: falls with n as it should, stays
-    below the bound, and the default T is better still."""
+    """Mean excess at the T that is best for the bound, p = 100: within a quarter of what another
+    implementation found (0.1036 and 0.0366), falls with n as it should, stays below the bound, and
+    the default T is better still."""
     found = {}
     for n, steps in ((1000, 30), (4000, 76)):
         X, y = lasso_data(n, 100)
@@ -289,15 +319,15 @@ def test_excess_risk_of_the_lasso():
         for key, choices in (("best bound", {"n_iter": steps}), ("default", {})):
             runs = [
                 solve(problem, X, y, budget=budget, solver="frank_wolfe", random_state=s, **choices)
-                for s in range(4)
+                for s in range(8)
             ]
             found[n, key] = np.mean([risk(run.theta) for run in runs]) - best
             assert found[n, key] <= runs[0].plan.settings.bound
             assert np.count_nonzero(runs[0].theta) <= runs[0].plan.settings.n_iter
-    assert 0.08 < found[1000, "best bound"] < 0.14
-    assert 0.028 < found[4000, "best bound"] < 0.055
+    assert found[1000, "best bound"] == pytest.approx(0.1036, rel=0.25)
+    assert found[4000, "best bound"] == pytest.approx(0.0366, rel=0.25)
     slope = math.log(found[4000, "best bound"] / found[1000, "best bound"]) / math.log(4)
-    assert -1.2 < slope < -0.4
+    assert -1.2 < slope < -0.6
     assert found[4000, "default"] < 0.8 * found[4000, "best bound"]
 
 
@@ -325,10 +355,12 @@ def test_refusals_are_sentences():
     assert "two vertices" in refused(Problem(Logistic(), Polytope([[1.0, 2.0, 3.0]])))
     assert "two vertices" in refused(Problem(Logistic(), Simplex()), p=1)
     assert refused(Problem(Logistic(), L1Ball(1.0)), p=1) is None
-    with pytest.raises(ValueError, match="positive finite radius"):
-        L1Ball(0.0)
-    with pytest.raises(ValueError, match="NaN"):
-        Polytope([[np.nan, 1.0]])
+    for radius in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match="positive finite radius"):
+            L1Ball(radius)
+    for vertex in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="NaN"):
+            Polytope([[vertex, 1.0], [0.0, 0.0]])
     for wrong in ({"n_iter": 0}, {"slope_clip": 0.0}, {"slope_clip": math.nan}):
         with pytest.raises(ValueError, match="must be positive"):
             make_plan(**wrong)

@@ -36,6 +36,10 @@ PENALTIES = {
 PROBLEM = Problem(Logistic(), WholeSpace(), column_bounds=1.0)
 
 
+# Whole slopes and public steps: the algorithm without what data-free defaults add.
+PLAIN = {"slope_clip": 1.0, "step_factor": 1.0, "curvature_share": 0.0}
+
+
 def make_plan(problem=PROBLEM, n=50, p=3, budget=None, name="greedy_coordinate", **choices):
     budget, solver = budget or Budget(1.0, 1e-6), solver_named(name)
     facts = Facts(problem, n, problem.dimension(p), budget.neighbouring)
@@ -120,10 +124,23 @@ def test_all_rules_agree_without_a_penalty(rule):
     np.testing.assert_allclose(found, [1.0, 3.0, 1.0])
 
 
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", ["none", "l1", "l2", "both"])
+def test_scores_of_zero_coefficients_are_those_of_the_definition(rule, name):
+    penalty = PENALTIES.get(name, Separable(l1=0.7, l2=1.3))
+    rng = np.random.default_rng(2)
+    g, smoothness = 2 * rng.normal(size=50), rng.uniform(0.2, 5.0, size=50)
+    at = rng.normal(size=50) * (rng.random(50) < 0.3)
+    scores = GreedyScores(rule, at, smoothness, penalty)
+    np.testing.assert_allclose(scores.apply(g), scores._scores(slice(None), g), atol=1e-12)
+    assert (g == 2 * np.random.default_rng(2).normal(size=50)).all()  # the sealed value is whole
+
+
 def test_the_decrease_itself_is_no_score():
     """Q_j = g_j^2 / (2 M_j) moves without bound: its root is what gs-q takes."""
     smooth = np.ones(1)
-    far = [GreedyScores("gs-q", np.zeros(1), smooth, Separable()).apply(g) for g in (1e3, 1e3 + 1)]
+    score = GreedyScores("gs-q", np.zeros(1), smooth, Separable())
+    far = [float(score.apply(np.array([g]))[0]) for g in (1e3, 1e3 + 1)]
     assert far[1] - far[0] == pytest.approx(1.0)
     assert far[1] ** 2 / 2 - far[0] ** 2 / 2 > 1000
 
@@ -159,17 +176,22 @@ def test_the_releases_of_one_step(relation, noise):
             noise=noise,
         ).theta
 
-    choice, update = record(run, hostile(relation)[0])[1].releases
+    choice, update, *rest = record(run, hostile(relation)[0])[1].releases
+    clip = plan.settings.slope_clip
+    assert clip == 0.5  # logistic slopes at the start
     twice = 2 if relation == "replace_one" else 1
-    assert choice.reach.radius == pytest.approx(twice * 2 / math.sqrt(4 * 0.25))
-    assert update.reach.radius == pytest.approx(twice)
+    assert choice.reach.radius == pytest.approx(twice * clip * 2 / math.sqrt(4 * 0.25))
+    assert update.reach.radius == pytest.approx(twice * clip)
     m, share = plan.settings.noise_multiplier, plan.settings.share
     if noise == "gaussian":
         assert choice.event.kinds == (BoundedRange(1 / (m / (2 * math.sqrt(share)))),)
-        mu = 1 / (m / math.sqrt(1 - share))
-        assert isinstance(update.event.kinds[0], Gaussian)
-        assert update.event.kinds[0].mu == pytest.approx(mu)
+        (squares,), curvature = rest, plan.settings.curvature_share
+        assert squares.reach.radius == 1.0  # of squares in [0, 1], whatever the relation
+        for release, part in ((update, 1 - share - curvature), (squares, curvature)):
+            assert isinstance(release.event.kinds[0], Gaussian)
+            assert release.event.kinds[0].mu == pytest.approx(math.sqrt(part) / m)
     else:
+        assert rest == []
         assert choice.event.kinds == (Pure(1 / (m / 2)),)
         assert update.event.kinds == (Pure(1 / m),)
 
@@ -258,13 +280,13 @@ def test_printed_laplace_scale_is_honest_only_by_slack():
 
 @pytest.mark.statistical
 def test_variance_of_an_update():
-    """(a c B)^2 T / (2 rho (1 - share)) in units of the mean's n; 800 releases, 20 %."""
+    """(a c B)^2 T / (2 rho share) of a sum; 800 releases, 20 %."""
     budget, steps = Budget(1.0, 1e-6, "replace_one"), 4
     plan = make_plan(n=30, p=1, budget=budget, n_iter=steps)
     X, y = np.ones((30, 1)), np.ones(30)
     from privopt.privacy.profiles import concentrated_rho
 
-    noise = []
+    noise, squares = [], []
     for seed in range(200):
 
         def run(X, y, seed=seed):
@@ -279,9 +301,12 @@ def test_variance_of_an_update():
             ).theta
 
         tape = record(run, (X, y))[1]
-        noise += [float(r.result[0] - r.payload[0]) for r in tape.releases[1::2]]
+        noise += [float(r.result[0] - r.payload[0]) for r in tape.releases[1::3]]
+        squares += [float(r.result[0] - r.payload[0]) for r in tape.releases[2::3]]
     rho = concentrated_rho(1.0, 1e-6)
-    assert np.var(noise) == pytest.approx(4 * steps / (2 * rho * 0.25), rel=0.2)
+    # a = 2 and c = 1/2; squares move by 1 under every relation
+    assert np.var(noise) == pytest.approx(steps / (2 * rho * 0.25), rel=0.2)
+    assert np.var(squares) == pytest.approx(steps / (2 * rho * 0.05), rel=0.2)
     assert plan.settings.n_iter == steps
 
 
@@ -305,16 +330,19 @@ def exact_greedy(X, y, steps, penalty, factor=1.0):
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize(("l1", "l2"), [(0.0, 0.0), (0.02, 0.1)])
-def test_without_noise_it_is_exact_greedy_descent(sparse, l1, l2):
+@pytest.mark.parametrize("domain", [WholeSpace(), Box(-0.2, 0.5)], ids=repr)
+def test_without_noise_it_is_exact_greedy_descent(sparse, l1, l2, domain):
     rng = np.random.default_rng(3)
     X = rng.uniform(-1, 1, size=(80, 6)) * (rng.random((80, 6)) < 0.6)
     y = np.where(rng.random(80) < 1 / (1 + np.exp(-4 * X[:, 0] + 2 * X[:, 3])), 1.0, -1.0)
-    problem = replace(PROBLEM, l2=l2)
-    plan = make_plan(problem, 80, 6, n_iter=25, l1=l1)
+    problem = replace(PROBLEM, l2=l2, domain=domain)
+    plan = make_plan(problem, 80, 6, n_iter=25, l1=l1, **PLAIN)
     found = silent_run(plan, sp.csr_array(X) if sparse else X, y)
-    np.testing.assert_allclose(found, exact_greedy(X, y, 25, Separable(l1, l2)), atol=1e-10)
+    expected = exact_greedy(X, y, 25, Separable.over(domain, l1, l2))
+    np.testing.assert_allclose(found, expected, atol=1e-10)
     if l1:
         assert 0 < np.count_nonzero(found) < 6
+    assert domain.contains(found)
 
 
 @pytest.mark.parametrize("name", ["greedy_coordinate", "coordinate_descent"])
@@ -412,3 +440,227 @@ def test_choices_with_half_the_noise_are_found(monkeypatch, factor, found):
         tapes.append(record(run, (X, y))[1])
     p = noise_p_value(tapes)
     assert (p < 1e-6) if found else (p > 1e-4)
+
+
+# ------------------------------------------------------------ private lengths of steps
+def test_a_step_uses_released_squares():
+    """Without noise: the sum of squares and two declared standard deviations on top; the estimate
+    of a column that is chosen again is the mean of its releases."""
+    from privopt.mechanisms.coordinate_steps import ColumnSquares
+
+    rng = np.random.default_rng(6)
+    X = rng.uniform(-0.3, 0.3, size=(4000, 2))
+    y = np.where(X[:, 0] > 0, 1.0, -1.0)
+    plan = make_plan(n=4000, p=2, budget=Budget(50.0, 1e-6), n_iter=1, step_factor=1.0)
+    theta = silent_run(plan, X, y)
+    settings = plan.settings
+    spread = settings.noise_multiplier / math.sqrt(settings.curvature_share)
+    g = -0.5 * y @ X[:, 0]
+    assert theta[0] == pytest.approx(-g / (0.25 * (X[:, 0] @ X[:, 0] + 2 * spread)))
+    assert theta[1] == 0
+    public = silent_run(
+        replace(plan, settings=make_plan(n=4000, p=2, n_iter=1, **PLAIN).settings), X, y
+    )
+    assert theta[0] > 5 * public[0]
+    squares = ColumnSquares(np.array([1.0, 0.5]), 100, 3.0)
+    assert squares.learn(0, 10.0) == pytest.approx(16.0)
+    assert squares.learn(0, 20.0) == pytest.approx(15.0 + 6.0 / math.sqrt(2))
+    assert squares.learn(1, -50.0) == pytest.approx(2 * 3.0 * 0.25)
+    assert squares.learn(1, 1e9) == pytest.approx(100 * 0.25)
+
+
+def test_default_settings_come_from_public_facts():
+    """Slopes of the start while noise prevails, whole slopes after; more budget, more steps."""
+    few, many = (make_plan(n=n, p=50, budget=Budget(1.0, 1e-6)).settings for n in (500, 200_000))
+    assert (few.slope_clip, many.slope_clip) == (0.5, 1.0)
+    assert few.n_iter < many.n_iter
+    assert few.step_factor == 1.5
+    clipped = Problem(Squared(residual_clip=0.7), WholeSpace(), column_bounds=1.0)
+    settings = make_plan(clipped).settings
+    assert (settings.slope_clip, settings.step_factor) == (0.7, 1.0)
+    assert make_plan(noise="laplace").settings.curvature_share == 0
+    steps = [make_plan(n=1000, p=100, budget=Budget(e, 1e-6)).settings.n_iter for e in (0.5, 1, 4)]
+    assert steps == sorted(set(steps))
+    for wrong in ({"curvature_share": 0.3}, {"curvature_share": -0.1}, {"share": math.nan}):
+        with pytest.raises(ValueError, match="must lie"):
+            make_plan(**wrong)
+    with pytest.raises(ValueError, match="public steps"):
+        make_plan(noise="laplace", curvature_share=0.1)
+
+
+# ------------------------------------------------------------ least squares by their Gram matrix
+SQUARES = Problem(Squared(residual_clip=1.5), WholeSpace(), column_bounds=1.0, l2=0.01)
+
+
+def squares_data(n=300, p=6, seed=7):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(n, p))
+    return X, np.clip(X @ np.r_[0.4, -0.2, np.zeros(p - 2)] + 0.1 * rng.normal(size=n), -0.5, 0.5)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_gram_mode_takes_the_same_steps(sparse):
+    """Same releases, so the same theta with the same seed, as long as it stays in its room."""
+    X, y = squares_data()
+    X = sp.csr_array(X) if sparse else X
+    found = [
+        solve(
+            SQUARES,
+            X,
+            y,
+            budget=Budget(8.0, 1e-6),
+            solver="greedy_coordinate",
+            random_state=0,
+            n_iter=12,
+            label_bound=bound,
+        )
+        for bound in (0.0, 0.5)
+    ]
+    np.testing.assert_allclose(found[0].theta, found[1].theta, atol=1e-9)
+    assert np.abs(found[0].theta).sum() < 1.0
+    assert found[0].certificate.epsilon == found[1].certificate.epsilon
+
+
+@pytest.mark.parametrize("relation", NEIGHBOURING)
+@pytest.mark.parametrize("delta", [0.0, 1e-5])
+def test_gram_mode_withstands_replay(relation, delta):
+    def run(X, y):
+        found = solve(
+            SQUARES,
+            X,
+            y,
+            budget=Budget(1.0, delta, relation),
+            solver="greedy_coordinate",
+            random_state=0,
+            n_public=60,
+            n_iter=5,
+            step_factor=20.0,  # far: the room is felt
+            label_bound=0.5,
+        )
+        assert np.abs(found.theta).sum() <= 1.0 + 1e-12
+        return found.theta, found.certificate.to_json()
+
+    pairs = hostile_pairs(relation, classification=False)
+    assert {pair.name: found for pair in pairs[::3] if (found := replay(run, pair))} == {}
+
+
+def test_gram_mode_refuses_what_it_cannot_bound():
+    for problem, bound, match in (
+        (PROBLEM, 0.3, "squared loss"),
+        (SQUARES, 1.5, "between 0 and"),
+        (SQUARES, -1.0, "between 0 and"),
+        (SQUARES, math.nan, "between 0 and"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            make_plan(problem, label_bound=bound)
+    with pytest.raises(ValueError, match="too large"):
+        make_plan(SQUARES, p=20_000, label_bound=0.5)
+
+
+# ------------------------------------------------------------ odd input
+@pytest.mark.parametrize("name", ["greedy_coordinate", "coordinate_descent"])
+@pytest.mark.parametrize("p", [1, 3])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_odd_data_is_taken(name, p, sparse):
+    """An empty column, rows of zeros, NaN, entries beyond the bounds, one step, one record."""
+    X = np.full((5, p), 3.0)
+    X[:, 0], X[1], X[2, -1] = 0.0, 0.0, np.nan
+    y = np.array([1.0, -1.0, 1.0, 1.0, np.nan])
+    for rows in (slice(None), slice(1), slice(0, 0)):
+        for n_iter in (1, 3):
+            found = solve(
+                PROBLEM,
+                sp.csr_array(X[rows]) if sparse else X[rows],
+                y[rows],
+                budget=Budget(1.0, 1e-6),
+                solver=name,
+                n_public=5,
+                random_state=0,
+                n_iter=n_iter,
+            )
+            assert np.isfinite(found.theta).all()
+            assert np.count_nonzero(found.theta) <= n_iter
+
+
+def test_features_outside_their_bounds_are_clipped():
+    rng = np.random.default_rng(8)
+    X, y = 3 * rng.normal(size=(40, 4)), np.where(rng.random(40) < 0.5, 1.0, -1.0)
+
+    def run(X):
+        return solve(
+            PROBLEM,
+            X,
+            y,
+            budget=Budget(5.0, 1e-6),
+            solver="greedy_coordinate",
+            random_state=0,
+            n_iter=6,
+        ).theta
+
+    np.testing.assert_array_equal(run(X), run(np.clip(X, -1, 1)))
+
+
+def test_a_single_column_is_chosen_whatever_the_noise():
+    X, y = np.ones((50, 1)), np.ones(50)
+    runs = [
+        solve(
+            PROBLEM,
+            X,
+            y,
+            budget=Budget(20.0, 1e-6),
+            solver="greedy_coordinate",
+            random_state=s,
+            n_iter=3,
+        )
+        for s in range(3)
+    ]
+    assert all(run.theta[0] > 0 for run in runs)
+
+
+# ------------------------------------------------------------ figures
+def lognormal_data(sigma, seed=2, n=1000, p=100):
+    rng = np.random.default_rng(seed)
+    X = np.clip(rng.standard_normal((n, p)), -2, 2) / 2
+    theta = rng.lognormal(0, sigma, p) * rng.choice([-1, 1], p)
+    with np.errstate(over="ignore"):
+        return X, np.where(rng.random(n) < 1 / (1 + np.exp(-X @ theta)), 1.0, -1.0)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("sigma", "most", "printed"), [(1, 0.768, 0.708), (2, 0.46, 0.40)])
+def test_defaults_do_as_well_as_tuned_settings(sigma, most, printed):
+    """Lognormal coefficients, replace_one, epsilon 1, delta 1/n^2: the relative gap of the
+    data-free default, and of the plain algorithm at the best of two settings; mean of 10 runs."""
+    from scipy.optimize import minimize
+
+    X, y = lognormal_data(sigma)
+    ridge = 1e-3
+
+    def risk(w):
+        z = y * (X @ w)
+        pull = -(y * 0.5 * (1 - np.tanh(z / 2))) @ X / len(y) + ridge * w
+        return np.logaddexp(0, -z).mean() + ridge / 2 * w @ w, pull
+
+    best = minimize(risk, np.zeros(100), jac=True, method="L-BFGS-B").fun
+    problem, budget = replace(PROBLEM, l2=ridge), Budget(1.0, 1e-6, "replace_one")
+
+    def gap(**choices):
+        found = [
+            risk(
+                solve(
+                    problem,
+                    X,
+                    y,
+                    budget=budget,
+                    solver="greedy_coordinate",
+                    random_state=s,
+                    **choices,
+                ).theta
+            )[0]
+            for s in range(10)
+        ]
+        return (np.mean(found) - best) / (math.log(2) - best)
+
+    assert gap() <= most
+    tuned = {"slope_clip": 0.5, "step_factor": 4.0, "curvature_share": 0.0, "share": 0.8}
+    assert min(gap(n_iter=t, **tuned) for t in (4, 8)) == pytest.approx(printed, abs=0.06)

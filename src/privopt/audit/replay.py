@@ -35,6 +35,7 @@ from privopt.noise import SeededSource
 from privopt.oracle.objective import Objective
 from privopt.oracle.reach import Reach
 from privopt.oracle.sampling import COUPLING, KeyedCoins
+from privopt.oracle.vertex_draw import VertexDraw
 from privopt.privacy import Event
 
 SLACK = 1e-9
@@ -72,9 +73,11 @@ class Tape:
         event: Event,
         run: Callable[[], Any],
     ) -> Any:
+        if isinstance(payload, VertexDraw):  # follows the run's path: what counts is its value now
+            payload = payload.scores()
         if not self.playing:
-            result = run()
             kept = payload.copy() if isinstance(payload, np.ndarray) else payload
+            result = run()
             self.releases.append(Release(mechanism, kept, reach, event, result))
             return result
         if self.position >= len(self.releases):

@@ -1,4 +1,4 @@
-"""The command line: ``privopt demo | fit | plan | account | audit``."""
+"""The command line: ``privopt demo | fit | plan | account | audit | ledger``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from privopt.cli.account import account
 from privopt.cli.audit import audit
 from privopt.cli.demo import demo
 from privopt.cli.fit import fit
+from privopt.cli.ledger import ledger
 from privopt.cli.plan import plan
 
 app = typer.Typer(
@@ -22,5 +23,6 @@ app.command()(fit)
 app.command()(plan)
 app.command()(account)
 app.command()(audit)
+app.add_typer(ledger)
 
 __all__ = ["app"]

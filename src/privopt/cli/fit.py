@@ -29,6 +29,12 @@ def fit(
         int | None, typer.Option(help="Public number of rows; needed under add_remove.")
     ] = None,
     solver: Annotated[str, typer.Option(help='A solver by name, or "auto".')] = "auto",
+    ledger: Annotated[
+        Path | None, typer.Option(help="Charge the fit to a budget in this ledger.")
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Name of the budget; may be left out if there is one.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for model.json and certificate.json.")] = Path(
         "privopt-model"
     ),
@@ -47,6 +53,8 @@ def fit(
             classes=labels,
             n_public=n_public,
             solver=solver,
+            ledger=ledger,
+            dataset=dataset,
         )
         with Progress(
             SpinnerColumn(), TextColumn("fitting"), TimeElapsedColumn(), console=console

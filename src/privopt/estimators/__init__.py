@@ -1,5 +1,6 @@
 """Estimators with the interface of scikit-learn."""
 
+from privopt.estimators.elastic_net import ElasticNet
 from privopt.estimators.huber_regressor import HuberRegressor
 from privopt.estimators.linear_regression import LinearRegression
 from privopt.estimators.linear_svc import LinearSVC
@@ -11,6 +12,7 @@ from privopt.estimators.ridge import Ridge
 from privopt.estimators.sparse_linear import Lasso, SparseLogisticRegression
 
 __all__ = [
+    "ElasticNet",
     "HuberRegressor",
     "Lasso",
     "LinearRegression",

@@ -52,6 +52,10 @@ class HuberRegressor(LinearRegressor):
         as an empty record, which contributes nothing.
     random_state : int, optional
         None draws secure noise. An integer makes the result reproducible and not private.
+    ledger : Ledger or path, optional
+        Charges every fit to the budget of ``dataset``, or refuses it before the data is read.
+    dataset : str, optional
+        Name of the budget in the ledger; may be left out if there is only one.
 
     Attributes
     ----------
@@ -93,6 +97,8 @@ class HuberRegressor(LinearRegressor):
         n_public: int | None = None,
         nan_policy: str = "raise",
         random_state: int | None = None,
+        ledger: Any = None,
+        dataset: str | None = None,
     ) -> None:
         super().__init__(
             epsilon,
@@ -106,6 +112,8 @@ class HuberRegressor(LinearRegressor):
             n_public=n_public,
             nan_policy=nan_policy,
             random_state=random_state,
+            ledger=ledger,
+            dataset=dataset,
         )
         self.width = width
         self.alpha = alpha

@@ -31,6 +31,8 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         n_public: int | None,
         nan_policy: str,
         random_state: int | None,
+        ledger: Any = None,
+        dataset: str | None = None,
     ) -> None:
         super().__init__(
             epsilon,
@@ -43,6 +45,8 @@ class LinearClassifier(ClassifierMixin, LinearModel):
             n_public,
             nan_policy,
             random_state,
+            ledger,
+            dataset,
         )
         self.classes = classes
 

@@ -1,8 +1,8 @@
 """What every linear estimator shares: from public parameters and private data to a certified fit.
 
 Order of a fit: parameters, validation, the public number of records, a plan made from public facts
-alone, the oracle, the run, the certificate. Attributes are set at the very end, so a fit that fails
-leaves nothing behind.
+alone, the ledger, the oracle, the run, the certificate. Attributes are set at the very end, so a
+fit that fails leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from privopt.estimators.bounds import ColumnBounds
 from privopt.estimators.frames import concrete
 from privopt.facts import Facts
 from privopt.geometry import Domain, WholeSpace
+from privopt.ledger import account_for
 from privopt.losses import Loss
 from privopt.noise import source_for
 from privopt.oracle import Oracle
@@ -62,6 +63,8 @@ class LinearModel(BaseEstimator, ABC):
         n_public: int | None,
         nan_policy: str,
         random_state: int | None,
+        ledger: Any = None,
+        dataset: str | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -73,6 +76,8 @@ class LinearModel(BaseEstimator, ABC):
         self.n_public = n_public
         self.nan_policy = nan_policy
         self.random_state = random_state
+        self.ledger = ledger
+        self.dataset = dataset
 
     # ------------------------------------------------------------ what subclasses say
     @abstractmethod
@@ -109,6 +114,7 @@ class LinearModel(BaseEstimator, ABC):
         """
         budget = Budget(self.epsilon, self.delta, cast(Neighbouring, self.neighbouring))
         source = source_for(self.random_state)
+        account = account_for(self.ledger, self.dataset)
         # A failed fit leaves nothing behind: what is learned about X is kept aside until the end.
         aside = cast(Self, clone(self))
         X, y = aside._validated(X, y)
@@ -120,19 +126,24 @@ class LinearModel(BaseEstimator, ABC):
         repeats = len(targets.labels)
         facts = Facts(problem, n, problem.dimension(X.shape[1]), budget.neighbouring, repeats)
         plan = self._plan(facts, budget)
-        first = Oracle.over(
-            X,
-            targets.labels[0],
-            neighbouring=budget.neighbouring,
-            bounds=row_bounds(plan),
-            source=source,
-            classification=self._classification,
+
+        def read() -> list[Oracle]:
+            first = Oracle.over(
+                X,
+                targets.labels[0],
+                neighbouring=budget.neighbouring,
+                bounds=row_bounds(plan),
+                source=source,
+                classification=self._classification,
+            )
+            return [first] + [
+                first.labelled(labels, classification=self._classification)
+                for labels in targets.labels[1:]
+            ]
+
+        answer, certificate = execute(
+            plan, read, source, assumptions=targets.assumptions, account=account
         )
-        oracles = [first] + [
-            first.labelled(labels, classification=self._classification)
-            for labels in targets.labels[1:]
-        ]
-        answer, certificate = execute(plan, oracles, source, assumptions=targets.assumptions)
         theta = np.stack(answer.thetas)
         coef, intercept = np.ascontiguousarray(theta[:, : X.shape[1]]), np.zeros(repeats)
         if problem.intercept:

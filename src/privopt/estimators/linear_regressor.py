@@ -34,6 +34,8 @@ class LinearRegressor(RegressorMixin, LinearModel):
         n_public: int | None,
         nan_policy: str,
         random_state: int | None,
+        ledger: Any = None,
+        dataset: str | None = None,
     ) -> None:
         super().__init__(
             epsilon,
@@ -46,6 +48,8 @@ class LinearRegressor(RegressorMixin, LinearModel):
             n_public,
             nan_policy,
             random_state,
+            ledger,
+            dataset,
         )
         self.target_bounds = target_bounds
 

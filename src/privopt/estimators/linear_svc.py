@@ -53,6 +53,10 @@ class LinearSVC(LinearClassifier):
         as an empty record, which contributes nothing.
     random_state : int, optional
         None draws secure noise. An integer makes the result reproducible and not private.
+    ledger : Ledger or path, optional
+        Charges every fit to the budget of ``dataset``, or refuses it before the data is read.
+    dataset : str, optional
+        Name of the budget in the ledger; may be left out if there is only one.
 
     Attributes
     ----------
@@ -96,6 +100,8 @@ class LinearSVC(LinearClassifier):
         n_public: int | None = None,
         nan_policy: str = "raise",
         random_state: int | None = None,
+        ledger: Any = None,
+        dataset: str | None = None,
     ) -> None:
         super().__init__(
             epsilon,
@@ -109,6 +115,8 @@ class LinearSVC(LinearClassifier):
             n_public,
             nan_policy,
             random_state,
+            ledger,
+            dataset,
         )
         self.loss = loss
         self.width = width

@@ -49,6 +49,10 @@ class LogisticRegression(LinearClassifier):
         that holds NaN or infinity as an empty record, which contributes nothing.
     random_state : int, optional
         None draws secure noise. An integer makes the result reproducible and not private.
+    ledger : Ledger or path, optional
+        Charges every fit to the budget of ``dataset``, or refuses it before the data is read.
+    dataset : str, optional
+        Name of the budget in the ledger; may be left out if there is only one.
 
     Attributes
     ----------
@@ -89,6 +93,8 @@ class LogisticRegression(LinearClassifier):
         n_public: int | None = None,
         nan_policy: str = "raise",
         random_state: int | None = None,
+        ledger: Any = None,
+        dataset: str | None = None,
     ) -> None:
         super().__init__(
             epsilon,
@@ -102,6 +108,8 @@ class LogisticRegression(LinearClassifier):
             n_public,
             nan_policy,
             random_state,
+            ledger,
+            dataset,
         )
 
     def _loss(self) -> Logistic:

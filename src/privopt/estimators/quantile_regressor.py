@@ -67,6 +67,10 @@ class QuantileRegressor(LinearRegressor):
         as an empty record, which contributes nothing.
     random_state : int, optional
         None draws secure noise. An integer makes the result reproducible and not private.
+    ledger : Ledger or path, optional
+        Charges every fit to the budget of ``dataset``, or refuses it before the data is read.
+    dataset : str, optional
+        Name of the budget in the ledger; may be left out if there is only one.
 
     Attributes
     ----------
@@ -110,6 +114,8 @@ class QuantileRegressor(LinearRegressor):
         n_public: int | None = None,
         nan_policy: str = "raise",
         random_state: int | None = None,
+        ledger: Any = None,
+        dataset: str | None = None,
     ) -> None:
         super().__init__(
             epsilon,
@@ -123,6 +129,8 @@ class QuantileRegressor(LinearRegressor):
             n_public=n_public,
             nan_policy=nan_policy,
             random_state=random_state,
+            ledger=ledger,
+            dataset=dataset,
         )
         self.quantile = quantile
         self.width = width

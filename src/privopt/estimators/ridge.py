@@ -53,6 +53,10 @@ class Ridge(LinearRegression):
         as an empty record, which contributes nothing.
     random_state : int, optional
         None draws secure noise. An integer makes the result reproducible and not private.
+    ledger : Ledger or path, optional
+        Charges every fit to the budget of ``dataset``, or refuses it before the data is read.
+    dataset : str, optional
+        Name of the budget in the ledger; may be left out if there is only one.
 
     Attributes
     ----------
@@ -93,6 +97,8 @@ class Ridge(LinearRegression):
         n_public: int | None = None,
         nan_policy: str = "raise",
         random_state: int | None = None,
+        ledger: Any = None,
+        dataset: str | None = None,
     ) -> None:
         super().__init__(
             epsilon,
@@ -107,6 +113,8 @@ class Ridge(LinearRegression):
             n_public=n_public,
             nan_policy=nan_policy,
             random_state=random_state,
+            ledger=ledger,
+            dataset=dataset,
         )
         self.alpha = alpha
 

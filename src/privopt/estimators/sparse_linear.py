@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from privopt.estimators.frames import concrete
 from privopt.facts import Facts
 from privopt.geometry import L1Ball
+from privopt.ledger import account_for
 from privopt.losses import Logistic, Loss, Squared
 from privopt.noise import source_for
 from privopt.oracle import Oracle
@@ -26,49 +27,59 @@ from privopt.solvers import execute, row_bounds
 _FLOATS = [np.float64, np.float32]
 
 
-class _SparseLinear(BaseEstimator):
-    """What both models share: entries clipped to public bounds, Frank-Wolfe over an l1 ball."""
+class SparseLinear(BaseEstimator):
+    """What the models share: entries clipped to public bounds, features chosen one by one."""
 
     # Subclasses write their own __init__, with these parameters.
     epsilon: float
     delta: float
     neighbouring: str
-    radius: float
     feature_bounds: Any
     fit_intercept: bool
     n_iter: int | None
     n_public: int | None
     random_state: int | None
+    ledger: Any = None
+    dataset: str | None = None
 
     def _fit(self, X: Any, y: np.ndarray, loss: Loss, assumptions: tuple[str, ...]) -> None:
         """Everything from a plan to coefficients; ``X`` is validated, ``y`` ready for the loss."""
         budget = Budget(self.epsilon, self.delta, cast(Neighbouring, self.neighbouring))
         source = source_for(self.random_state)
+        account = account_for(self.ledger, self.dataset)
         n = public_count(X.shape[0], budget, self.n_public)
         bounds = self._bounds(X.shape[1])
-        problem = Problem(
-            loss,
-            L1Ball(self._radius()),
-            column_bounds=1.0,
-            intercept=1.0 if self.fit_intercept else 0.0,
+        problem, solver, choices = self._task(loss)
+        p = problem.dimension(X.shape[1])
+        facts = Facts(problem, n, p, budget.neighbouring, sparse=sp.issparse(X))
+        if self.n_iter is not None:
+            choices["n_iter"] = self.n_iter
+        plan = choose(facts, budget, solver, **choices)
+
+        def read() -> list[Oracle]:
+            return [
+                Oracle.over(
+                    _scaled(X, bounds),
+                    y,
+                    neighbouring=budget.neighbouring,
+                    bounds=row_bounds(plan),
+                    source=source,
+                    classification=loss.classification,
+                )
+            ]
+
+        (theta,), certificate = execute(
+            plan, read, source, assumptions=assumptions, account=account
         )
-        facts = Facts(problem, n, problem.dimension(X.shape[1]), budget.neighbouring)
-        choices = {} if self.n_iter is None else {"n_iter": self.n_iter}
-        plan = choose(facts, budget, "frank_wolfe", **choices)
-        oracle = Oracle.over(
-            _scaled(X, bounds),
-            y,
-            neighbouring=budget.neighbouring,
-            bounds=row_bounds(plan),
-            source=source,
-            classification=loss.classification,
-        )
-        (theta,), certificate = execute(plan, [oracle], source, assumptions=assumptions)
         features = X.shape[1]
         self._coef = theta[:features] / bounds
         self._offset = float(theta[features]) if self.fit_intercept else 0.0
         self.selected_features_ = np.flatnonzero(theta[:features])
         self.privacy_, self.plan_, self.n_features_in_ = certificate, plan, features
+
+    def _task(self, loss: Loss) -> tuple[Problem, str, dict[str, Any]]:
+        """The problem in units of the bounds, the name of its solver, and the solver's settings."""
+        raise NotImplementedError
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
         if y is None:
@@ -112,18 +123,69 @@ class _SparseLinear(BaseEstimator):
             raise ValueError("feature_bounds must be positive and finite.")
         return np.broadcast_to(bounds, (features,))
 
-    def _radius(self) -> float:
-        if not 0 < self.radius < math.inf:
-            raise ValueError(f"radius must be positive and finite, got {self.radius!r}.")
-        return float(self.radius)
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
 
 
-class Lasso(RegressorMixin, _SparseLinear):
+class OverL1Ball(SparseLinear):
+    """Frank-Wolfe over an l1 ball."""
+
+    radius: float
+    mode: str | None
+
+    def _task(self, loss: Loss) -> tuple[Problem, str, dict[str, Any]]:
+        domain = L1Ball(self._radius())
+        constant = 1.0 if self.fit_intercept else 0.0
+        choices = {} if self.mode is None else {"mode": self.mode}
+        return Problem(loss, domain, column_bounds=1.0, intercept=constant), "frank_wolfe", choices
+
+    def _radius(self) -> float:
+        if not 0 < self.radius < math.inf:
+            raise ValueError(f"radius must be positive and finite, got {self.radius!r}.")
+        return float(self.radius)
+
+
+class SparseLeastSquares(RegressorMixin, SparseLinear):
+    """Least squares with labels and residuals clipped to public bounds."""
+
+    y_bound: float
+    residual_clip: float | None
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit the model; spends the whole budget."""
+        if not 0 < self.y_bound < math.inf:
+            raise ValueError(f"y_bound must be positive and finite, got {self.y_bound!r}.")
+        clip = self._largest_residual() if self.residual_clip is None else self.residual_clip
+        X, y = self._validated(X, y)
+        try:
+            y = y.astype(float)
+        except (TypeError, ValueError):
+            y = None
+        if y is None:  # raised here, so that no message holds on to a label
+            raise ValueError("y must hold numbers.")
+        assert_all_finite(y, input_name="y")
+        self._fit(X, np.clip(y, -self.y_bound, self.y_bound), Squared(residual_clip=clip), ())
+        self.coef_, self.intercept_ = self._coef, self._offset
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Predicted values."""
+        return self._margins(X)
+
+    def _largest_residual(self) -> float:
+        """The residual that is clipped at unless the caller says another."""
+        raise NotImplementedError
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        assert tags.regressor_tags is not None
+        tags.regressor_tags.poor_score = True  # on the few records of a check, noise prevails
+        return tags
+
+
+class Lasso(SparseLeastSquares, OverL1Ball):
     """Differentially private least squares over an l1 ball.
 
     Parameters
@@ -148,10 +210,18 @@ class Lasso(RegressorMixin, _SparseLinear):
     n_iter : int, optional
         Number of private choices; the model has at most so many features. Default: from n, the
         number of features and the budget.
+    mode : {"dense", "exact", "stale"}, optional
+        How choices are drawn. "exact" has the law of "dense" and takes microseconds a choice on a
+        sparse matrix; "stale" follows an older gradient, as privately. Default: "exact" for sparse
+        matrices with 10,000 columns or more.
     n_public : int, optional
         Public number of records; required under add_remove.
     random_state : int, optional
         Makes the noise reproducible; the certificate then says that the fit is not private.
+    ledger : Ledger or path, optional
+        Charges every fit to the budget of ``dataset``, or refuses it before the data is read.
+    dataset : str, optional
+        Name of the budget in the ledger; may be left out if there is only one.
 
     Attributes
     ----------
@@ -175,8 +245,11 @@ class Lasso(RegressorMixin, _SparseLinear):
         residual_clip: float | None = None,
         fit_intercept: bool = False,
         n_iter: int | None = None,
+        mode: str | None = None,
         n_public: int | None = None,
         random_state: int | None = None,
+        ledger: Any = None,
+        dataset: str | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -187,38 +260,17 @@ class Lasso(RegressorMixin, _SparseLinear):
         self.residual_clip = residual_clip
         self.fit_intercept = fit_intercept
         self.n_iter = n_iter
+        self.mode = mode
         self.n_public = n_public
         self.random_state = random_state
+        self.ledger = ledger
+        self.dataset = dataset
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit the model; spends the whole budget."""
-        if not 0 < self.y_bound < math.inf:
-            raise ValueError(f"y_bound must be positive and finite, got {self.y_bound!r}.")
-        clip = self.y_bound + self._radius() if self.residual_clip is None else self.residual_clip
-        X, y = self._validated(X, y)
-        try:
-            y = y.astype(float)
-        except (TypeError, ValueError):
-            y = None
-        if y is None:  # raised here, so that no message holds on to a label
-            raise ValueError("y must hold numbers.")
-        assert_all_finite(y, input_name="y")
-        self._fit(X, np.clip(y, -self.y_bound, self.y_bound), Squared(residual_clip=clip), ())
-        self.coef_, self.intercept_ = self._coef, self._offset
-        return self
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Predicted values."""
-        return self._margins(X)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        assert tags.regressor_tags is not None
-        tags.regressor_tags.poor_score = True  # on the few records of a check, noise prevails
-        return tags
+    def _largest_residual(self) -> float:
+        return self.y_bound + self._radius()
 
 
-class SparseLogisticRegression(ClassifierMixin, _SparseLinear):
+class SparseLogisticRegression(ClassifierMixin, OverL1Ball):
     """Differentially private logistic regression over an l1 ball, for two classes.
 
     Parameters
@@ -241,10 +293,18 @@ class SparseLogisticRegression(ClassifierMixin, _SparseLinear):
     n_iter : int, optional
         Number of private choices; the model has at most so many features. Default: from n, the
         number of features and the budget.
+    mode : {"dense", "exact", "stale"}, optional
+        How choices are drawn. "exact" has the law of "dense" and takes microseconds a choice on a
+        sparse matrix; "stale" follows an older gradient, as privately. Default: "exact" for sparse
+        matrices with 10,000 columns or more.
     n_public : int, optional
         Public number of records; required under add_remove.
     random_state : int, optional
         Makes the noise reproducible; the certificate then says that the fit is not private.
+    ledger : Ledger or path, optional
+        Charges every fit to the budget of ``dataset``, or refuses it before the data is read.
+    dataset : str, optional
+        Name of the budget in the ledger; may be left out if there is only one.
 
     Attributes
     ----------
@@ -268,8 +328,11 @@ class SparseLogisticRegression(ClassifierMixin, _SparseLinear):
         fit_intercept: bool = False,
         classes: Any = None,
         n_iter: int | None = None,
+        mode: str | None = None,
         n_public: int | None = None,
         random_state: int | None = None,
+        ledger: Any = None,
+        dataset: str | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -279,8 +342,11 @@ class SparseLogisticRegression(ClassifierMixin, _SparseLinear):
         self.fit_intercept = fit_intercept
         self.classes = classes
         self.n_iter = n_iter
+        self.mode = mode
         self.n_public = n_public
         self.random_state = random_state
+        self.ledger = ledger
+        self.dataset = dataset
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit the model; spends the whole budget."""

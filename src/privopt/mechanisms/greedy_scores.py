@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -40,26 +39,36 @@ class GreedyScores:
     def stretch(self, radius: Any) -> Any:
         """Two scores move apart by at most the sum of what each can move."""
         each = np.asarray(radius) / np.sqrt(self.smoothness)
-        return (float(np.sort(each)[-2:].sum()) if each.size > 1 else 2 * float(each[0])) * (
-            1 + 1e-12
-        )
+        if each.size == 1:
+            return 2 * float(each[0]) * (1 + 1e-12)
+        return float(np.partition(each, -2)[-2:].sum()) * (1 + 1e-12)
 
     def apply(self, payload: Any) -> Any:
-        root = np.sqrt(self.smoothness)
+        penalty = self.penalty
+        if np.isfinite(penalty.low).any() or np.isfinite(penalty.high).any():
+            return self._scores(slice(None), payload)
+        # Most coefficients are zero, where the best step has a closed form.
+        scores = np.abs(payload)
+        if penalty.l1:
+            scores = np.maximum(scores - penalty.l1, 0.0)
+        steep = self.smoothness + penalty.l2
+        if self.rule == "gs-q":
+            scores /= np.sqrt(steep)
+        else:
+            scores *= np.sqrt(self.smoothness) / (steep if self.rule == "gs-r" else self.smoothness)
+        others = np.flatnonzero(self.at)
+        scores[others] = self._scores(others, payload[others])
+        return scores
+
+    def _scores(self, where: Any, slopes: Any) -> Any:
+        """Scores of some coordinates with these slopes, by their definition."""
+        at, smoothness, penalty = self.at[where], self.smoothness[where], self.penalty
+        root = np.sqrt(smoothness)
         if self.rule == "gs-s":
-            return self.penalty.slope_distance(self.at, payload) / root
-        step = self.penalty.prox(self.at - payload / self.smoothness, 1 / self.smoothness) - self.at
+            return penalty.slope_distance(at, slopes) / root
+        step = penalty.prox(at - slopes / smoothness, 1 / smoothness) - at
         if self.rule == "gs-r":
             return root * np.abs(step)
-        change = self.penalty.value(self.at + step) - self.penalty.value(self.at)
-        gain = -payload * step - 0.5 * self.smoothness * step**2 - change
+        change = penalty.value(at + step) - penalty.value(at)
+        gain = -slopes * step - 0.5 * smoothness * step**2 - change
         return np.sqrt(np.maximum(2 * gain, 0.0))
-
-
-def step_along(
-    at: float, gradient: float, smoothness: float, factor: float, penalty: Separable
-) -> float:
-    """The new value of one coordinate after a proximal step of length factor / smoothness."""
-    length = factor / smoothness
-    moved = float(penalty.prox(at - length * gradient, length))
-    return moved if math.isfinite(moved) else at

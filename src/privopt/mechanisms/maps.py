@@ -10,6 +10,7 @@ import numpy as np
 
 from privopt.geometry import Domain, L1Ball, Polytope, Simplex
 from privopt.oracle.reach import ReachNorm
+from privopt.oracle.trail import Trail
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,20 +194,35 @@ class VertexScores:
         if isinstance(self.domain, Polytope):
             return self.domain.vertices[index].copy()
         vertex = np.zeros(self.dimension)
-        size = self.domain.size if isinstance(self.domain, L1Ball) else self.domain.scale  # type: ignore[attr-defined]
-        vertex[index % self.dimension] = size if index < self.dimension else -size
+        coordinate, value = self.entry(index)
+        vertex[coordinate] = value
         return vertex
+
+    def entry(self, index: int) -> tuple[int, float]:
+        """The only non-zero coordinate of a vertex, and its value."""
+        size = self._size
+        if index < self.dimension:
+            return index, size
+        return index - self.dimension, -size
 
     def stretch(self, radius: Any) -> Any:
         return self._diameter * radius
 
     def apply(self, payload: Any) -> Any:
+        if isinstance(payload, Trail):
+            return payload.over_vertices(self._size, isinstance(self.domain, L1Ball))
         if isinstance(self.domain, Polytope):
             return -(self.domain.vertices @ payload)
         if isinstance(self.domain, Simplex):
-            return -self.domain.scale * payload
-        assert isinstance(self.domain, L1Ball)
-        return np.concatenate([-self.domain.size * payload, self.domain.size * payload])
+            return -self._size * payload
+        return np.concatenate([-self._size * payload, self._size * payload])
+
+    @property
+    def _size(self) -> float:
+        """Of the only non-zero coordinate of a vertex."""
+        if isinstance(self.domain, Polytope):
+            raise ValueError("the vertices of a list have many non-zero coordinates.")
+        return self.domain.size if isinstance(self.domain, L1Ball) else self.domain.scale  # type: ignore[attr-defined]
 
     @cached_property
     def _diameter(self) -> float:

@@ -32,6 +32,7 @@ import numpy as np
 
 from privopt.noise import Source, exponential, gumbel, laplace
 from privopt.oracle.reach import Reach, ReachNorm
+from privopt.oracle.vertex_draw import VertexDraw
 from privopt.privacy.kinds import BoundedRange, Kind, Pure
 
 
@@ -39,8 +40,9 @@ from privopt.privacy.kinds import BoundedRange, Kind, Pure
 class ExponentialMechanism:
     """Choose k with probability proportional to exp(score_k / (multiplier * range)).
 
-    Drawn by adding Gumbel noise of scale multiplier * range and taking the largest. On average the
-    chosen score is at most multiplier * range * log K below the best of K.
+    Drawn by adding Gumbel noise of scale multiplier * range and taking the largest, or by the
+    payload's own sampler of the same law (``oracle.vertex_draw``). On average the chosen score is
+    at most multiplier * range * log K below the best of K.
 
     Formal guarantee: with eta = 1/multiplier, eta-bounded-range, so eta-DP and eta^2/8-zCDP.
     The choice for repeated use: its zCDP is a quarter of what eta-DP alone gives.
@@ -56,6 +58,8 @@ class ExponentialMechanism:
         return (BoundedRange(1 / self.multiplier),)
 
     def run(self, payload: Any, reach: Reach, source: Source) -> int:
+        if isinstance(payload, VertexDraw):
+            return payload.choose(_scale(self, reach), source)
         scores = _scores(payload)
         return int(np.argmax(scores + gumbel(source, _scale(self, reach), scores.size)))
 
@@ -145,6 +149,7 @@ def _scale(mechanism: Any, reach: Reach) -> float:
 def _scores(payload: Any) -> np.ndarray:
     """Scores relative to the best, so that noise is added to numbers near zero. What is not a
     number (queries are finite, so that nothing should be) counts as zero: a choice never fails."""
+    payload = payload.scores() if isinstance(payload, VertexDraw) else payload
     scores = np.nan_to_num(np.asarray(payload, dtype=float).ravel(), nan=0.0)
     with np.errstate(over="ignore"):
         return scores - scores.max()

@@ -5,7 +5,14 @@ from privopt.noise.gaussian import gaussian
 from privopt.noise.gumbel import gumbel
 from privopt.noise.laplace import laplace
 from privopt.noise.norm_gamma import norm_gamma
-from privopt.noise.source import SecureSource, SeededSource, SilentSource, Source, source_for
+from privopt.noise.source import (
+    SecureSource,
+    SeededSource,
+    SilentSource,
+    Source,
+    fresh_name,
+    source_for,
+)
 
 __all__ = [
     "SecureSource",
@@ -13,6 +20,7 @@ __all__ = [
     "SilentSource",
     "Source",
     "exponential",
+    "fresh_name",
     "gaussian",
     "gumbel",
     "laplace",

@@ -25,6 +25,11 @@ class Source:
     def coins(self) -> np.random.Generator:
         raise NotImplementedError
 
+    def apart(self) -> np.random.Generator:
+        """A new stream, for a sampler that draws as often as the data makes it: where the other
+        streams stand must not tell how often that was."""
+        raise NotImplementedError
+
 
 class SecureSource(Source):
     """AES-128 in counter mode, keyed by the operating system; a new key after every fork.
@@ -54,6 +59,9 @@ class SecureSource(Source):
             self._key()
         return self._coins
 
+    def apart(self) -> np.random.Generator:
+        return _fresh_generator()
+
     def __reduce__(self) -> NoReturn:
         raise TypeError("a secure noise source cannot be pickled or copied: make a new one.")
 
@@ -69,12 +77,13 @@ def _fresh_generator() -> np.random.Generator:
 class SeededSource(Source):
     """Reproducible randomness for tests and teaching. What it makes is marked not private."""
 
-    __slots__ = ("_coins", "_noise")
+    __slots__ = ("_coins", "_noise", "_seeds")
 
     def __init__(self, seed: int | np.integer | np.random.RandomState) -> None:
         if isinstance(seed, np.random.RandomState):
             seed = int(seed.randint(2**31))
-        noise, coins = np.random.SeedSequence(int(seed)).spawn(2)
+        self._seeds = np.random.SeedSequence(int(seed))
+        noise, coins = self._seeds.spawn(2)
         self._noise = np.random.Generator(np.random.Philox(noise))
         self._coins = np.random.Generator(np.random.Philox(coins))
 
@@ -85,6 +94,9 @@ class SeededSource(Source):
     @property
     def coins(self) -> np.random.Generator:
         return self._coins
+
+    def apart(self) -> np.random.Generator:
+        return np.random.Generator(np.random.Philox(self._seeds.spawn(1)[0]))
 
 
 class SilentSource(SeededSource):
@@ -115,6 +127,11 @@ def source_for(random_state: object) -> Source:
         "random_state must be None (secure noise, private) or an integer "
         f"(reproducible, not private), got {type(random_state).__name__}."
     )
+
+
+def fresh_name() -> str:
+    """A random name that nobody had before: 128 bits from the operating system."""
+    return os.urandom(16).hex()
 
 
 def volume(source: Source) -> float:

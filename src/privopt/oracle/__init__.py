@@ -8,17 +8,22 @@ from privopt.oracle.queries import (
     CoordinateClippedGradient,
     CountPositive,
     CountRecords,
+    GramGradient,
     LabelMoments,
     LeastSquaresMoments,
     Moments,
     NormHistogram,
     Query,
     RowSum,
+    SquaresAlong,
 )
 from privopt.oracle.reach import FunctionFacts, Reach
 from privopt.oracle.rows import RowBounds
 from privopt.oracle.sampling import GeometricSkips, KeyedCoins, Sampler
 from privopt.oracle.sealed import Map, Sealed
+from privopt.oracle.trail import VertexPath
+from privopt.oracle.vertex_draw import VertexDraw
+from privopt.oracle.walk import Walk
 
 __all__ = [
     "ClippedGradient",
@@ -27,6 +32,7 @@ __all__ = [
     "CountRecords",
     "FunctionFacts",
     "GeometricSkips",
+    "GramGradient",
     "KeyedCoins",
     "LabelMoments",
     "Lane",
@@ -42,5 +48,9 @@ __all__ = [
     "RowSum",
     "Sampler",
     "Sealed",
+    "SquaresAlong",
+    "VertexDraw",
+    "VertexPath",
     "View",
+    "Walk",
 ]

@@ -137,6 +137,26 @@ class DenseRows:
 
         return self._join(self._over_blocks(vector, block))
 
+    def margins(self, theta: np.ndarray) -> Any:
+        return self._xp.asarray(self.precise().weights(theta, lambda z, y, size: z), copy=True)
+
+    def weigh_margins(self, margins: Any, where: Any, weigh: Weigh) -> Any:
+        return weigh(margins, self._y[where], self._sizes[where])
+
+    def column(self, index: int) -> tuple[Any, Any]:
+        every = slice(None)
+        if index < int(self._X.shape[1]):
+            return every, self._scaled(self._xp.astype(self._X[:, index], self._xp.float64), every)
+        alive = self._xp.ones_like(self._y) if self._active is None else self._active
+        return every, self._xp.astype(alive, self._xp.float64) * self.bounds.intercept
+
+    def pull(self, weights: Any) -> np.ndarray:
+        def block(X: Any, rows: slice, *point: Any) -> tuple[Any, float]:
+            part = self._scaled(weights[rows], rows)
+            return self._pull(part, X), self._constant(weights[rows], rows)
+
+        return self._join(self._over_blocks(np.zeros(self.dimension), block))
+
     # ------------------------------------------------------------ parts of the data
     def precise(self) -> DenseRows:
         """The same rows, with every block converted to double precision as it is read."""

@@ -14,11 +14,13 @@ from privopt.noise import Source
 from privopt.oracle.dense import DenseRows
 from privopt.oracle.mapped import MappedRows, RowMap
 from privopt.oracle.objective import Objective, function_facts
-from privopt.oracle.queries import Query
+from privopt.oracle.queries import CoordinateClippedGradient, Query
 from privopt.oracle.reach import FunctionFacts, Reach
-from privopt.oracle.rows import EmptyRows, RawRows, RowBounds, Rows
+from privopt.oracle.rows import ColumnRows, EmptyRows, RawRows, RowBounds, Rows
 from privopt.oracle.sampling import COUPLING, GeometricSkips, Sampler
 from privopt.oracle.sealed import KEY, Sealed
+from privopt.oracle.trail import Trail, VertexPath
+from privopt.oracle.walk import Walk
 from privopt.privacy.budget import NEIGHBOURING, Neighbouring, Refused
 from privopt.privacy.events import FULL, ROOT, Cell, Sampling
 
@@ -51,8 +53,33 @@ class View:
             payload = None  # outside this block, so that no traceback holds on to the rows
         if payload is None:
             raise Refused(f"{type(query).__name__} could not be computed; details are withheld.")
-        movement = query.diameter() if self._neighbouring == "replace_one" else query.radius()
-        return Sealed(KEY, payload, self._reach(query.norm, movement, query.radius(), None))
+        return self._seal(payload, query.norm, *self._movement(query))
+
+    def walk(self, query: Query, at: np.ndarray) -> Walk:
+        """The same question at a point that will move along one coordinate at a time."""
+        if np.shape(at) != (self._rows.dimension,):
+            raise ValueError(f"a question is asked at a vector of length {self._rows.dimension}.")
+        return Walk(self._rows, query, at, *self._movement(query), self._seal)
+
+    def follow(
+        self, query: CoordinateClippedGradient, start: np.ndarray, *, stale: bool = False
+    ) -> VertexPath:
+        """The gradient of sparse records along a path from vertex to vertex.
+
+        ``stale`` follows another sum over records in its place: see ``trail``.
+        """
+        if not hasattr(self._rows, "columns"):
+            raise Refused("only a sparse matrix is read by columns: use SciPy's CSR format.")
+        query.check(self._rows)
+        trail = None
+        try:
+            columns = cast(ColumnRows, self._rows).columns()
+            trail = Trail(*columns, query, start, stale)
+        except Exception:
+            trail = None  # outside this block, so that no traceback holds on to the rows
+        if trail is None:
+            raise Refused("the columns could not be read; details are withheld.")
+        return VertexPath(trail, start, self._reach(query.norm, *self._movement(query), None))
 
     def function(self, loss: Loss) -> Sealed:
         """The total loss as a sealed function, for mechanisms that perturb the objective."""
@@ -62,6 +89,14 @@ class View:
         twice = 2 if self._neighbouring == "replace_one" else 1
         reach = self._reach("function", twice * facts.lipschitz, facts.lipschitz, facts)
         return Sealed(KEY, Objective(self._rows.precise(), loss), reach)
+
+    def _movement(self, query: Query) -> tuple[Any, Any]:
+        """How far a neighbour moves the sum, and the size of one record's own part."""
+        radius = query.radius()
+        return (query.diameter() if self._neighbouring == "replace_one" else radius), radius
+
+    def _seal(self, payload: Any, norm: Any, movement: Any, single: Any) -> Sealed:
+        return Sealed(KEY, payload, self._reach(norm, movement, single, None))
 
     def _reach(self, norm: Any, radius: Any, single: Any, facts: FunctionFacts | None) -> Reach:
         return Reach(norm, radius, single, self._cells, self._number, self._sampling, None, facts)

@@ -13,7 +13,7 @@ from array_api_compat import array_namespace, is_numpy_array
 from privopt.geometry.trust_region import svec
 from privopt.losses import Loss
 from privopt.oracle.reach import ReachNorm
-from privopt.oracle.rows import RawRows, RowBounds, Rows
+from privopt.oracle.rows import RawRows, RowBounds, Rows, WalkableRows
 from privopt.privacy.budget import Refused
 
 
@@ -100,24 +100,124 @@ class CoordinateClippedGradient:
     def radius(self) -> Any:
         if self.norm == "linf":
             return self.slope_clip * self.bounds.largest
-        radii = np.full(self.dimension, self.slope_clip * self.bounds.feature)
-        if self.bounds.intercept:
-            radii[-1] = self.slope_clip * self.bounds.intercept
-        return radii
+        return self.slope_clip * self.bounds.each(self.dimension)
 
     def diameter(self) -> Any:
         return 2 * self.radius()
 
     def total(self, rows: Rows, at: np.ndarray) -> np.ndarray:
+        self.check(rows)
+        with np.errstate(all="ignore"):
+            return rows.weighted_sum(at, self.weigh)
+
+    def check(self, rows: Rows) -> None:
+        """Refuse rows with other bounds."""
         if rows.bounds != self.bounds:
             raise Refused("the rows' bounds are not those of the question.")
-        with np.errstate(all="ignore"):
-            return rows.weighted_sum(at, self._weigh)
 
-    def _weigh(self, margins: Any, labels: Any, sizes: Any) -> Any:
-        xp = array_namespace(margins)
-        slope = self.loss.slope(margins, labels).clip(-self.slope_clip, self.slope_clip)
+    def weigh(self, margins: Any, labels: Any, sizes: Any) -> Any:
+        """Slopes of records, clipped; what is not a number counts as zero."""
+        slope = self.loss.slope(margins, labels)
+        if is_numpy_array(slope):  # few records at a time are common: every call counts
+            slope = np.minimum(np.maximum(slope, -self.slope_clip), self.slope_clip)
+            return np.where(slope == slope, slope, 0.0)
+        xp, slope = array_namespace(slope), slope.clip(-self.slope_clip, self.slope_clip)
         return xp.where(xp.isfinite(slope), slope, xp.zeros_like(slope))
+
+
+@dataclass(frozen=True, slots=True)
+class GramGradient:
+    """Sum of the gradients of (<x, at> - y)^2 / 2, by the Gram matrix of the rows.
+
+    Labels are clipped to [-label_clip, label_clip], and a question is only asked where the bounds
+    b_j of the features allow no margin beyond slope_clip - label_clip: sum of b_j |at_j| is at most
+    that. So no record's slope passes slope_clip, without looking at any, and coordinate j of its
+    gradient is at most slope_clip b_j, as it is for ``CoordinateClippedGradient``.
+    """
+
+    slope_clip: float
+    label_clip: float
+    bounds: RowBounds
+    dimension: int
+    norm: ReachNorm = "coordinates"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.label_clip < self.slope_clip < math.inf:
+            raise ValueError("a Gram matrix needs 0 < label bound < slope clip < infinity.")
+        if not self.bounds.largest < math.inf:
+            raise ValueError("a coordinate-wise clip needs finite bounds on slope and features.")
+
+    def radius(self) -> Any:
+        return self.slope_clip * self.bounds.each(self.dimension)
+
+    def diameter(self) -> Any:
+        return 2 * self.radius()
+
+    def total(self, rows: Rows, at: np.ndarray) -> np.ndarray:
+        self.check(rows, at)
+        gram, moment = self.moments(rows)
+        return gram @ at - moment
+
+    def check(self, rows: Rows, at: np.ndarray) -> None:
+        """Refuse rows with other bounds, and points where a slope could pass the clip."""
+        if rows.bounds != self.bounds:
+            raise Refused("the rows' bounds are not those of the question.")
+        self.check_point(at)
+
+    def check_point(self, at: np.ndarray) -> None:
+        """Refuse a point where a slope could pass the clip."""
+        margin = float(self.bounds.each(self.dimension) @ np.abs(at))
+        if not margin <= (self.slope_clip - self.label_clip) * (1 + 1e-12):
+            raise Refused("a margin could pass the clip at this point: shorten the step.")
+
+    def moments(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """The sums of x x^T and of y x, in double precision."""
+        rows, origin = rows.precise(), np.zeros(rows.dimension)
+
+        def one(z: Any, y: Any, size: Any) -> Any:
+            return z * 0.0 + 1.0
+
+        def label(z: Any, y: Any, size: Any) -> Any:
+            return y.clip(-self.label_clip, self.label_clip)
+
+        return rows.weighted_gram(origin, one), rows.weighted_sum(origin, label)
+
+
+@dataclass(frozen=True, slots=True)
+class SquaresAlong:
+    """Sum over records of the square of one feature: the curvature of least squares along it.
+
+    A record's square lies between 0 and that of the feature's bound b, so adding, emptying or
+    replacing a record moves the sum by at most b^2.
+    """
+
+    index: int
+    bounds: RowBounds
+    dimension: int
+    norm: ReachNorm = "l2"
+
+    def __post_init__(self) -> None:
+        if not self.bounds.largest < math.inf:
+            raise ValueError("a sum of squares needs finite bounds on features.")
+
+    def radius(self) -> float:
+        return float(self.bounds.each(self.dimension)[self.index] ** 2)
+
+    def diameter(self) -> float:
+        return self.radius()
+
+    def total(self, rows: Rows, at: np.ndarray) -> np.ndarray:
+        if rows.bounds != self.bounds:
+            raise Refused("the rows' bounds are not those of the question.")
+        if isinstance(rows, WalkableRows):
+            _, entries = rows.column(self.index)
+            return np.array([float(self._square(entries).sum())])
+        direction = np.zeros(rows.dimension)
+        direction[self.index] = 1.0
+        return np.array([rows.total(direction, lambda z, y, size: self._square(z))])
+
+    def _square(self, entries: Any) -> Any:
+        return (entries * entries).clip(max=self.radius())
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import scipy.sparse as sp
 
 Weigh = Callable[[Any, Any, Any], Any]
 """From margins, labels and row sizes (l2 norms of effective rows) to one weight per record."""
@@ -44,6 +45,13 @@ class RowBounds:
     def feature(self) -> float:
         """Largest absolute feature of an effective row."""
         return min(self.data_norm, self.entries)
+
+    def each(self, dimension: int) -> np.ndarray:
+        """Largest absolute entry in each column, the constant one included."""
+        columns = np.full(dimension, self.feature)
+        if self.intercept:
+            columns[-1] = self.intercept
+        return columns
 
 
 class Rows(Protocol):
@@ -117,6 +125,38 @@ class RawRows(Rows, Protocol):
         ...
 
 
+class ColumnRows(Rows, Protocol):
+    """Rows that are kept sparse, and can be read by columns."""
+
+    def columns(self) -> tuple[Any, np.ndarray, np.ndarray]:
+        """Effective rows as a CSC matrix without stored zeros, labels, and sizes."""
+        ...
+
+
+@runtime_checkable
+class WalkableRows(Protocol):
+    """Rows whose sums can follow a point that moves along one coordinate at a time.
+
+    Vectors with one entry per record, and indices into them, are in the rows' own array type.
+    """
+
+    def margins(self, theta: np.ndarray) -> Any:
+        """<x~_i, theta> in double precision; a new vector."""
+        ...
+
+    def weigh_margins(self, margins: Any, where: Any, weigh: Weigh) -> Any:
+        """Weights of the records at ``where``, whose margins these are."""
+        ...
+
+    def column(self, index: int) -> tuple[Any, Any]:
+        """Which records may have an entry other than zero in a column of x~, and the entries."""
+        ...
+
+    def pull(self, weights: Any) -> np.ndarray:
+        """Sum over records of weight_i x~_i."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class EmptyRows:
     """No records at all: for the dry run that declares what a run will release."""
@@ -160,6 +200,9 @@ class EmptyRows:
 
     def features(self, measure: Callable[[Any], np.ndarray]) -> np.ndarray:
         return measure(np.zeros((0, self.dimension - (self.bounds.intercept != 0))))
+
+    def columns(self) -> tuple[Any, np.ndarray, np.ndarray]:
+        return sp.csc_array((0, self.dimension)), np.zeros(0), np.zeros(0)
 
     def active(self) -> np.ndarray:
         return np.zeros(0)

@@ -17,12 +17,23 @@ from privopt.oracle.rows import RowBounds, Weigh
 class SparseRows:
     """Effective rows over a CSR matrix. See ``rows`` for what they mean."""
 
-    __slots__ = ("_X", "_active", "_scale", "_sizes", "_y", "bounds", "count", "dimension")
+    __slots__ = (
+        "_X",
+        "_active",
+        "_columns",
+        "_scale",
+        "_sizes",
+        "_y",
+        "bounds",
+        "count",
+        "dimension",
+    )
 
     def __init__(
         self, X: Any, y: np.ndarray, scale: Any, active: Any, sizes: np.ndarray, bounds: RowBounds
     ) -> None:
         self._X, self._y, self._scale, self._active, self._sizes = X, y, scale, active, sizes
+        self._columns: Any = None  # the same matrix by columns, once somebody walks along them
         self.bounds = bounds
         self.count = X.shape[0]
         self.dimension = X.shape[1] + (bounds.intercept != 0)
@@ -36,21 +47,27 @@ class SparseRows:
         if math.isfinite(bounds.entries):
             X = _within(X, bounds.entries)
         y = labels_like(y, X.data, np.float64, classification)
-        largest = abs(X).max(axis=1).toarray().ravel() if X.shape[0] and X.shape[1] else 0.0
-        largest = np.broadcast_to(largest, X.shape[0])
-        owner = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
-        missing = ~np.isfinite(y)
-        missing[owner[~np.isfinite(X.data)]] = True
-        active = None
         giant = float(np.finfo(X.dtype).max) ** 0.25
-        if missing.any() or (largest > giant).any():
+        active = None
+        tame = -giant <= X.data.min(initial=0.0) and X.data.max(initial=0.0) <= giant
+        if not tame or not np.isfinite(y).all():
+            largest = abs(X).max(axis=1).toarray().ravel() if X.shape[0] and X.shape[1] else 0.0
+            largest = np.broadcast_to(largest, X.shape[0])
+            owner = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+            missing = ~np.isfinite(y)
+            missing[owner[~np.isfinite(X.data)]] = True
             X, y = X.copy(), np.where(missing, 1.0, y)
             X.data[missing[owner]] = 0.0
             huge = (largest > giant) & ~missing
             X.data = np.where(huge[owner], X.data / np.where(huge, largest, 1.0)[owner], X.data)
             X.data = np.where(huge[owner], X.data * 2.0**60, X.data)
             active = (~missing).astype(float)
-        norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
+        if X.has_canonical_format:  # else entries that are stored twice are added up before
+            squares = sp.csr_array((X.data**2, X.indices, X.indptr), shape=X.shape)
+        else:
+            squares = X.multiply(X)
+        norms = np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
+        del squares
         scale = None
         if (norms > bounds.data_norm).any():
             scale = bounds.data_norm / np.maximum(norms, bounds.data_norm)
@@ -90,6 +107,34 @@ class SparseRows:
     def weighted_product(self, weights: np.ndarray, vector: np.ndarray) -> np.ndarray:
         return self._pull(weights * self._margins(vector))
 
+    # ------------------------------------------------------------ column by column
+    def margins(self, theta: np.ndarray) -> np.ndarray:
+        return np.array(self._margins(theta))
+
+    def weigh_margins(self, margins: Any, where: Any, weigh: Weigh) -> np.ndarray:
+        return weigh(margins, self._y[where], self._sizes[where])
+
+    def column(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        if self._columns is None:
+            self._columns = self.columns()[0]
+        place = slice(*self._columns.indptr[index : index + 2])
+        return self._columns.indices[place], self._columns.data[place]
+
+    def pull(self, weights: np.ndarray) -> np.ndarray:
+        return self._pull(weights)
+
+    def corrected(self, total: np.ndarray, where: Any, change: np.ndarray) -> np.ndarray | None:
+        """A sum after the weights of some records changed; None if a new sum is cheaper."""
+        if 4 * len(where) > self.count:
+            return None
+        changed = self._select(where)
+        lengths = np.diff(changed._X.indptr)
+        entries = np.repeat(changed._scaled(change), lengths) * changed._X.data
+        np.add.at(total, changed._X.indices, entries)
+        if self.bounds.intercept:
+            total[-1] += np.sum(changed._alive(change)) * self.bounds.intercept
+        return total
+
     def precise(self) -> SparseRows:
         return self  # margins and sums of a sparse matrix are carried in double precision already
 
@@ -106,6 +151,23 @@ class SparseRows:
 
     def features(self, measure: Callable[[Any], np.ndarray]) -> np.ndarray:
         return measure(self._X)
+
+    def columns(self) -> tuple[Any, np.ndarray, np.ndarray]:
+        """Effective rows as a matrix of columns, the constant one included; labels and sizes.
+
+        The one copy of the matrix, for questions about single columns.
+        """
+        columns = self._X.tocsc()
+        columns.sum_duplicates()
+        if not columns.data.all():
+            columns.eliminate_zeros()
+        factors = self._scaled(self.active())
+        if self._scale is not None or self._active is not None:
+            columns.data *= factors[columns.indices]
+        if self.bounds.intercept:
+            constant = sp.csc_array(self.bounds.intercept * self.active()[:, None])
+            columns = sp.hstack([columns, constant], format="csc")
+        return columns, self._y, self._sizes
 
     def active(self) -> np.ndarray:
         return np.ones(self.count) if self._active is None else self._active
@@ -159,8 +221,8 @@ def _within(X: Any, bound: float) -> Any:
     if not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()
-    outside = np.isfinite(X.data) & (abs(X.data) > bound)
-    if not outside.any():
+    if -bound <= X.data.min(initial=0.0) and X.data.max(initial=0.0) <= bound:
         return X
-    data = np.where(outside, np.sign(X.data) * bound, X.data)
+    data, wild = np.clip(X.data, -bound, bound), ~np.isfinite(X.data)
+    data[wild] = X.data[wild]  # the record is emptied, not clipped
     return sp.csr_array((data, X.indices, X.indptr), shape=X.shape)

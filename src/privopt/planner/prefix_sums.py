@@ -12,11 +12,9 @@ from privopt.mechanisms import HOOK, CorrelatedGaussian, Gate
 from privopt.noise import Source, source_for
 from privopt.oracle import Oracle, RowBounds, RowSum
 from privopt.privacy import Budget, Certificate, Neighbouring, Participation, Refused
-from privopt.privacy.factorizations import Factorization, Honaker, named
+from privopt.privacy.factorizations import Factorization, named
+from privopt.privacy.factorizations.open_ended import OpenEnded
 from privopt.privacy.profiles import gaussian_mu
-
-FOREVER = 2**40
-"""Horizon of a stream whose length is not declared: more steps than anybody takes."""
 
 
 class PrefixSums(Iterator[np.ndarray]):
@@ -50,10 +48,10 @@ class PrefixSums(Iterator[np.ndarray]):
     def noise_std(self) -> np.ndarray:
         """Standard deviation of each coordinate's noise, one entry for each step so far."""
         steps, factorization = len(self._gate.log), self._mechanism.factorization
-        if factorization.steps == FOREVER:
-            factorization = Honaker(max(steps, 1))  # a tree's noise does not know its horizon
         records = 2 if self._budget.neighbouring == "replace_one" else 1
         scale = self._mechanism.multiplier * records * self._bound
+        if isinstance(factorization, OpenEnded):
+            return scale * np.array([factorization.row_norm(t) for t in range(1, steps + 1)])
         return scale * factorization.row_norms()[:steps]
 
     @property
@@ -124,10 +122,10 @@ def prefix_sums(
         Of all sums together; delta must be positive.
     n_steps : int, optional
         Public number of steps at most; one more is refused. Without it the stream may go on
-        forever, with a tree of noise that grows with the logarithm of the steps.
+        forever, with trees of noise of doubling lengths.
     noise : str, default="auto"
         ``independent``, ``tree``, ``honaker``, ``sqrt_toeplitz``, ``banded`` or ``blt``; "auto"
-        takes the smallest error. Without ``n_steps``: ``honaker``.
+        takes the smallest error. Without ``n_steps`` it is trees by Honaker's estimator.
     participation : Participation, optional
         How often one record may come; once, by default. You have to enforce it.
     neighbouring : {"zero_out", "replace_one"}, default="zero_out"
@@ -165,7 +163,7 @@ def prefix_sums(
             raise ValueError(f'noise={noise!r} needs n_steps: declare it, or use noise="honaker".')
         if rule.times > 1:
             raise ValueError("records that come back need n_steps: declare the number of steps.")
-        factorization: Factorization = Honaker(FOREVER)
+        factorization: Factorization = OpenEnded()
     else:
         if n_steps < 1:
             raise ValueError(f"n_steps must be positive, got {n_steps}.")

@@ -10,6 +10,7 @@ import numpy as np
 
 from privopt.facts import Facts
 from privopt.geometry import Box
+from privopt.ledger import account_for
 from privopt.losses import Quantile
 from privopt.mechanisms import Gate, RankQuantile
 from privopt.noise import source_for
@@ -31,6 +32,9 @@ def quantile(
     method: Literal["loss", "rank"] = "loss",
     widening: float | None = None,
     random_state: int | None = None,
+    ledger: Any = None,
+    dataset: str | None = None,
+    key: str | None = None,
 ) -> tuple[float, Certificate]:
     """A quantile of one column under pure differential privacy, and its certificate.
 
@@ -55,6 +59,12 @@ def quantile(
         Default: 1e-4 of the bounds' distance.
     random_state : int, optional
         Makes the noise reproducible, and the certificate say that the result is not private.
+    ledger : Ledger or path, optional
+        Charges the release to the budget of ``dataset``, or refuses it.
+    dataset : str, optional
+        Name of the budget in the ledger; may be left out if there is only one.
+    key : str, optional
+        Names this release in the ledger; see ``solve``.
 
     Returns
     -------
@@ -86,15 +96,21 @@ def quantile(
         width = 1e-4 * (high - low) if widening is None else float(widening)
         plan = Plan(_BY_RANK, facts, budget, _BY_RANK.settings(facts, budget, widening=width))
     source = source_for(random_state)
-    oracle = Oracle.over(
-        np.ones((len(column), 1)),
-        column,
-        neighbouring=budget.neighbouring,
-        bounds=row_bounds(plan),
-        source=source,
-        classification=False,
-    )
-    (theta,), certificate = execute(plan, [oracle], source)
+
+    def read() -> list[Oracle]:
+        return [
+            Oracle.over(
+                np.ones((len(column), 1)),
+                column,
+                neighbouring=budget.neighbouring,
+                bounds=row_bounds(plan),
+                source=source,
+                classification=False,
+            )
+        ]
+
+    account = account_for(ledger, dataset)
+    (theta,), certificate = execute(plan, read, source, account=account, key=key)
     return float(theta[0]), certificate
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import scipy.sparse as sp
+
 from privopt.facts import Facts
+from privopt.ledger import account_for
 from privopt.noise import source_for
 from privopt.oracle import Oracle
 from privopt.planner.choose import choose
@@ -47,6 +50,9 @@ def solve(
     solver: str = "auto",
     n_public: int | None = None,
     random_state: int | None = None,
+    ledger: Any = None,
+    dataset: str | None = None,
+    key: str | None = None,
     tick: Tick = no_tick,
     **choices: Any,
 ) -> Result:
@@ -67,6 +73,13 @@ def solve(
         Declared number of records; required under add_remove.
     random_state : int, optional
         Makes the noise reproducible, and the certificate say that the result is not private.
+    ledger : Ledger or path, optional
+        Charges the run to the budget of ``dataset`` before the data is read, or refuses it.
+    dataset : str, optional
+        Name of the budget in the ledger; may be left out if there is only one.
+    key : str, optional
+        Names this release in the ledger. A second call with the same key is not charged: it returns
+        what the first one did, without touching data.
     tick : callable, optional
         Called with (steps done, steps in all).
     **choices
@@ -80,16 +93,23 @@ def solve(
     if getattr(X, "ndim", None) != 2 or X.shape[0] != len(y):
         raise ValueError("X must be two-dimensional with one label in y for each row.")
     source = source_for(random_state)
+    account = account_for(ledger, dataset)
     n = public_count(int(X.shape[0]), budget, n_public)
-    facts = Facts(problem, n, problem.dimension(int(X.shape[1])), budget.neighbouring)
+    p = problem.dimension(int(X.shape[1]))
+    facts = Facts(problem, n, p, budget.neighbouring, sparse=sp.issparse(X))
     chosen = choose(facts, budget, solver, **choices)
-    oracle = Oracle.over(
-        X,
-        y,
-        neighbouring=budget.neighbouring,
-        bounds=row_bounds(chosen),
-        source=source,
-        classification=problem.loss.classification,
-    )
-    answer, certificate = execute(chosen, [oracle], source, tick=tick)
+
+    def read() -> list[Oracle]:
+        return [
+            Oracle.over(
+                X,
+                y,
+                neighbouring=budget.neighbouring,
+                bounds=row_bounds(chosen),
+                source=source,
+                classification=problem.loss.classification,
+            )
+        ]
+
+    answer, certificate = execute(chosen, read, source, tick=tick, account=account, key=key)
     return Result(answer.thetas[0], certificate, chosen)

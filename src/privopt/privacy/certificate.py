@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -48,6 +49,8 @@ class Certificate:
     assumptions: tuple[str, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
     library: str = ""
+    ledger: dict[str, Any] | None = None
+    """Where it was charged: data set, number and hash of the ledger's entry."""
 
     @classmethod
     def from_log(
@@ -116,16 +119,8 @@ class Certificate:
             "assumptions": list(self.assumptions),
             "releases": self.releases,
             "cells": self.cells,
-            "charges": [
-                {
-                    "cell": list(cell),
-                    "steps": [
-                        {"count": count, **step.to_dict()}
-                        for step, count in sorted(charge.items(), key=repr)
-                    ],
-                }
-                for cell, charge in self.charges
-            ],
+            "charges": charges_to_list(self.charges),
+            **({} if self.ledger is None else {"ledger": dict(self.ledger)}),
         }
 
     def to_json(self, indent: int | None = 2) -> str:
@@ -137,12 +132,6 @@ class Certificate:
         data = json.loads(text)
         if data.get("version") != VERSION:
             raise Refused(f"certificate version {data.get('version')!r} is not known here.")
-        charges: list[tuple[Cell, Charge]] = []
-        for entry in data["charges"]:
-            charge: Charge = Counter()
-            for step in entry["steps"]:
-                charge[Step.from_dict(step)] += int(step["count"])
-            charges.append((tuple(entry["cell"]), charge))
         guarantee = data["guarantee"]
         certificate = cls(
             epsilon=guarantee["epsilon"],
@@ -151,12 +140,13 @@ class Certificate:
             unit=guarantee["unit"],
             private=guarantee["private"],
             solver=data["solver"],
-            charges=tuple(charges),
+            charges=charges_from_list(data["charges"]),
             releases=data["releases"],
             cells=data["cells"],
             assumptions=tuple(data["assumptions"]),
             settings=data["settings"],
             library=data["library"],
+            ledger=data.get("ledger"),
         )
         if not certificate.verify():
             raise Refused(
@@ -173,13 +163,50 @@ class Certificate:
         ]
         if not self.private:
             lines.append("NOT PRIVATE: the noise came from a seed (random_state was given)")
+        if self.ledger is not None:
+            where = f"{self.ledger['dataset']!r}, entry {self.ledger['entry']}"
+            lines.append(f"charged to {where} ({self.ledger['hash'][:12]})")
         lines += [f"assumes: {text}" for text in self.assumptions]
         return "\n".join(lines)
 
 
+def charges_to_list(charges: Iterable[tuple[Cell, Charge]]) -> list[dict[str, Any]]:
+    """Charges as plain JSON values."""
+    return [
+        {
+            "cell": list(cell),
+            "steps": [
+                {"count": count, **step.to_dict()}
+                for step, count in sorted(charge.items(), key=repr)
+            ],
+        }
+        for cell, charge in charges
+    ]
+
+
+def charges_from_list(entries: Iterable[dict[str, Any]]) -> tuple[tuple[Cell, Charge], ...]:
+    """Inverse of ``charges_to_list``."""
+    charges: list[tuple[Cell, Charge]] = []
+    for entry in entries:
+        charge: Charge = Counter()
+        for step in entry["steps"]:
+            charge[Step.from_dict(step)] += int(step["count"])
+        charges.append((tuple(entry["cell"]), charge))
+    return tuple(charges)
+
+
 def round_up(epsilon: float, digits: int = 4) -> str:
     """Print an epsilon so that the printed number is never below the true one."""
+    return _rounded(epsilon, digits, math.ceil, 1 - 1e-12)
+
+
+def round_down(epsilon: float, digits: int = 4) -> str:
+    """Print what is left of a budget so that the printed number is never above the true one."""
+    return _rounded(epsilon, digits, math.floor, 1 + 1e-12)
+
+
+def _rounded(epsilon: float, digits: int, whole: Callable[[float], int], slack: float) -> str:
     if not math.isfinite(epsilon) or epsilon == 0:
         return f"{epsilon:g}"
     scale = 10.0 ** (digits - 1 - math.floor(math.log10(epsilon)))
-    return f"{math.ceil(epsilon * scale * (1 - 1e-12)) / scale:g}"
+    return f"{whole(epsilon * scale * slack) / scale:g}"

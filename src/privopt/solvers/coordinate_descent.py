@@ -22,8 +22,7 @@ import numpy as np
 from privopt.facts import Facts
 from privopt.geometry import Separable
 from privopt.mechanisms import Gate, Gaussian, Laplace
-from privopt.mechanisms.greedy_scores import step_along
-from privopt.mechanisms.maps import Pick
+from privopt.mechanisms.coordinate_steps import step_along
 from privopt.noise import SeededSource
 from privopt.oracle import CoordinateClippedGradient, Oracle, RowBounds
 from privopt.privacy import Budget
@@ -87,7 +86,7 @@ class CoordinateDescent(Solver):
         check_step(n_iter, clip, factor, l1)
         steps = n_iter
         if steps is None:
-            steps = min(MOST_STEPS, facts.p * step_count(facts, budget, clip))
+            steps = min(MOST_STEPS, facts.p * step_count(facts, budget))
         releases = steps * facts.repeats
         if budget.pure:
             multiplier = releases / budget.epsilon * (1 + 1e-12)
@@ -128,15 +127,15 @@ class CoordinateDescent(Solver):
         penalty = Separable.over(problem.domain, n * settings.l1, n * settings.l2)
         smoothness = smoothness_along(problem, n, p)
         order = SeededSource(settings.seed).coins.integers(0, p, settings.n_iter)  # public coins
-        view = oracle.everything()
         theta = penalty.prox(np.zeros(p), 1.0)
+        walk = oracle.everything().walk(query, theta)
         total, mass = np.zeros(p), 0
         for t, j in enumerate(order.tolist(), 1):
-            gradient = view.ask(query, theta)
-            (slope,) = gate.release(move, gradient.through(Pick(j, move.accepts)))
+            (slope,) = gate.release(move, walk.ask_along(j, move.accepts))
             theta[j] = step_along(
                 float(theta[j]), slope, float(smoothness[j]), settings.step_factor, penalty.at(j)
             )
+            walk.move(j, float(theta[j]))
             if t > settings.n_iter // 2:
                 total, mass = total + theta, mass + 1
             tick(t, settings.n_iter)

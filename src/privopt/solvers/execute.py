@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
+import numpy as np
+
+from privopt.ledger import Dataset, stored
 from privopt.mechanisms import HOOK, Gate
 from privopt.noise import SilentSource, Source
 from privopt.oracle import Oracle
 from privopt.oracle.rows import RowBounds
-from privopt.privacy import Certificate, Log, Refused, spend
+from privopt.privacy import Certificate, Log, Refused, Spend, spend
 from privopt.privacy.accountant import Accountant
 from privopt.solvers.solver import Answer, Plan, Tick, no_tick
 
@@ -34,23 +39,23 @@ def declare(plan: Plan) -> Log:
 
 def execute(
     plan: Plan,
-    oracles: Sequence[Oracle],
+    oracles: Sequence[Oracle] | Callable[[], Sequence[Oracle]],
     source: Source,
     *,
     assumptions: tuple[str, ...] = (),
     tick: Tick = no_tick,
+    account: Dataset | None = None,
+    key: str | None = None,
 ) -> tuple[Answer, Certificate]:
     """Run the plan once on each oracle (one per model) and certify all runs together.
 
     Nothing is opened unless the dry run's events fit the budget, and no release may differ from
-    the dry run's.
+    the dry run's. With an ``account`` the declared events are charged to it before anything else
+    happens: ``oracles`` may be a function that reads the data, and is called only once the budget
+    is paid. A run that fails from there on stays paid. A ``key`` that was committed before returns
+    what was stored then, without touching data.
     """
-    facts, budget = plan.facts, plan.budget
-    if len(oracles) != facts.repeats:
-        raise ValueError(f"the plan is for {facts.repeats} model(s), got {len(oracles)} oracle(s).")
-    for oracle in oracles:
-        if oracle.neighbouring != budget.neighbouring or oracle.bounds != row_bounds(plan):
-            raise Refused("the oracle's relation or row bounds differ from the plan's.")
+    budget = plan.budget
     declared = declare(plan)
     planned = spend(declared)
     if Accountant(budget.neighbouring).epsilon(planned, budget.delta) > budget.epsilon * (1 + 1e-9):
@@ -58,6 +63,51 @@ def execute(
             f"{plan.name} plans to spend more than its budget: refused before any data is touched. "
             "Please report this as a privacy bug."
         )
+
+    def run() -> tuple[Answer, Certificate]:
+        return _run(plan, oracles, source, assumptions, tick, declared, planned)
+
+    if account is None:
+        if key is not None:
+            raise ValueError("a key belongs to a ledger: give ledger= as well.")
+        return run()
+    if not source.private:
+        raise Refused(
+            "a seeded run is not private, and a ledger does not take it: leave random_state=None."
+        )
+    reservation = account.reserve(planned, budget, what=plan.name, key=key, touched=True)
+    if reservation.answer is not None:
+        certificate, thetas = stored(reservation.answer)
+        return Answer([_from_hex(theta) for theta in thetas]), certificate
+    try:
+        answer, certificate = run()
+        certificate = replace(certificate, ledger=reservation.mark)
+        kept = None if key is None else [_to_hex(theta) for theta in answer.thetas]
+        reservation.commit(certificate, kept)
+    except BaseException:
+        with suppress(Exception):
+            reservation.burn()
+        raise
+    return answer, certificate
+
+
+def _run(
+    plan: Plan,
+    oracles: Sequence[Oracle] | Callable[[], Sequence[Oracle]],
+    source: Source,
+    assumptions: tuple[str, ...],
+    tick: Tick,
+    declared: Log,
+    planned: Spend,
+) -> tuple[Answer, Certificate]:
+    facts, budget = plan.facts, plan.budget
+    if callable(oracles):
+        oracles = oracles()
+    if len(oracles) != facts.repeats:
+        raise ValueError(f"the plan is for {facts.repeats} model(s), got {len(oracles)} oracle(s).")
+    for oracle in oracles:
+        if oracle.neighbouring != budget.neighbouring or oracle.bounds != row_bounds(plan):
+            raise Refused("the oracle's relation or row bounds differ from the plan's.")
     gate = Gate(source, declared=declared, hook=HOOK.get())
     answer = plan.solver.run_all(oracles, gate, facts.problem, plan.settings, tick)
     certificate = Certificate.from_log(
@@ -70,3 +120,12 @@ def execute(
         settings={"n": facts.n, "p": facts.p, **plan.settings.public()},
     )
     return answer, certificate
+
+
+def _to_hex(theta: np.ndarray) -> list[str]:
+    """Every bit of a vector, as text."""
+    return [float(value).hex() for value in theta]
+
+
+def _from_hex(text: list[str]) -> np.ndarray:
+    return np.array([float.fromhex(value) for value in text])
