@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 
@@ -10,6 +11,7 @@ import pytest
 
 from privopt import OnlineLinearRegression, OnlineLogisticRegression, Refused
 from privopt.mechanisms import HOOK
+from privopt.mechanisms.checkpoint import Checkpoint
 from privopt.privacy.factorizations import Honaker
 from privopt.privacy.participation import Participation
 from privopt.privacy.profiles import gaussian_epsilon, gaussian_mu
@@ -64,6 +66,18 @@ def test_resumed_models_are_the_same(stream, tmp_path, kind, how):
     feed(again, stream, 5, 7)
     assert again.steps_ == 7
     assert again.privacy_.private
+
+
+def test_the_noise_file_holds_buffers_and_nothing_else(stream, tmp_path):
+    """As many vectors as Honaker's tree keeps after five steps, for each of three models."""
+    feed(make(tmp_path / "run"), stream, 0, 5)
+    _, saved = Checkpoint.load(tmp_path / "run")
+    vectors = [value for name, value in saved.noise.items() if not name.endswith("state")]
+    assert [v.shape for v in vectors] == [(4,)] * 6
+    for model in range(3):
+        state = json.loads(str(saved.noise[f"{model}.state"]))
+        assert set(state) <= {"of", "noise", "radius", "sampling", "steps", "cells"}
+        assert state["noise"] == {"step": 5}
 
 
 def test_partial_fit_resumes_by_itself(stream, tmp_path):

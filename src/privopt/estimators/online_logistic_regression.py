@@ -230,7 +230,7 @@ class OnlineLogisticRegression(OnlineModel, LinearClassifier):
         if run.recipe.steps is not None:
             return None
         # The horizon grows with the stream: sqrt(t) (L^2 + 2 L noise)^(1/2) / radius.
-        dimension = len(run.leaders[0].iterate())
+        dimension = len(run.thetas[0])
         lipschitz = float(run.recipe.query.radius())
         noise = run.noise(run.live + 1) * math.sqrt(dimension)
         batch, steps = kept["batch_size"], run.steps + 1

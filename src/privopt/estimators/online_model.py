@@ -110,8 +110,7 @@ class OnlineModel(Resumable):
         records = run.check(rows, names)
         entry = None
         if public is not None:
-            thetas = [leader.iterate() for leader in run.leaders]
-            entry = run.trace.entry(aside._design(public[0]), public[1].labels, thetas)
+            entry = run.trace.entry(aside._design(public[0]), public[1].labels, run.thetas)
         if self._run is None and self.checkpoint is not None:
             run.checkpoint = Checkpoint(self.checkpoint, fresh_name())
             run.checkpoint.begin(run.public(kept))
@@ -244,7 +243,7 @@ class OnlineModel(Resumable):
         run, extra = self._run, self._kept
         assert run is not None
         problem = self._problem(1, extra["features"])
-        thetas = [leader.iterate() for leader in run.leaders]
+        thetas = run.thetas
         if self.average:
             thetas = [total / run.steps if run.steps else total for total in run.totals]
         theta = np.stack(thetas)

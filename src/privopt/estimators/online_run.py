@@ -107,7 +107,8 @@ class OnlineRun:
     ) -> None:
         self.recipe, self.leaders, self.spent = recipe, list(leaders), spent
         self.key = key or fresh_name()
-        self.totals = [np.zeros_like(leader.iterate()) for leader in leaders]
+        self.thetas = [leader.iterate() for leader in leaders]
+        self.totals = [np.zeros_like(theta) for theta in self.thetas]
         self.checkpoint: Checkpoint | None = None
         self.unnamed, self.live = False, 0
         self.ledger = Ledger(recipe.rule, self.key)
@@ -145,7 +146,6 @@ class OnlineRun:
         self, X: Any, labels: Sequence[np.ndarray], regularisation: float | None
     ) -> list[OneLeader]:
         """Release one step; the leaders as they will be once it is committed."""
-        self._whole = False
         oracle = Oracle.over(
             X,
             labels[0],
@@ -161,7 +161,8 @@ class OnlineRun:
         ):
             if index:
                 oracle = oracle.labelled(labels[index], classification=self.recipe.classification)
-            sealed = oracle.everything().ask(self.recipe.query, leader.iterate())
+            sealed = oracle.everything().ask(self.recipe.query, self.thetas[index])
+            self._whole = False  # from here on the noise has moved
             released = self._gate.release(mechanism, sealed)
             leader = copy.copy(leader)
             if isinstance(leader, Leader):
@@ -176,17 +177,16 @@ class OnlineRun:
         self, leaders: Sequence[OneLeader], records: list[str], unnamed: bool, extra: Any
     ) -> None:
         """Write the step down, then let it be seen."""
-        totals = [
-            total + leader.iterate() for total, leader in zip(self.totals, leaders, strict=True)
-        ]
+        thetas = [leader.iterate() for leader in leaders]
+        totals = [total + theta for total, theta in zip(self.totals, thetas, strict=True)]
         live, unnamed = self.live + 1, self.unnamed or unnamed
         if self.checkpoint is not None:
             model = self._public(leaders, totals, live, unnamed)
             model |= {"enrolled": self.ledger.enrolled + len(records), "extra": extra}
             self.checkpoint.save(model, self._secret(), records)
         self.ledger.enter(self.steps, records)
-        self.leaders, self.totals, self.live, self.unnamed = list(leaders), totals, live, unnamed
-        self._whole = True
+        self.leaders, self.thetas, self.totals = list(leaders), thetas, totals
+        self.live, self.unnamed, self._whole = live, unnamed, True
 
     def noise(self, live: int) -> float:
         """Standard deviation of a coordinate of the sums after so many steps of this stream."""
@@ -279,6 +279,7 @@ class OnlineRun:
         for leader, state in zip(self.leaders, model["leaders"], strict=True):
             for name, value in state.items():
                 setattr(leader, name, np.array(value) if isinstance(value, list) else value)
+        self.thetas = [leader.iterate() for leader in self.leaders]
         self.totals = [np.array(total) for total in model["totals"]]
         self.live, self.unnamed = model["live"], model["unnamed"]
         self.private = self.private and model["private"]
@@ -291,9 +292,11 @@ class OnlineRun:
         for leader, before in zip(self.leaders, old.leaders, strict=True):
             for name in leader.STATE:
                 setattr(leader, name, getattr(before, name))
+        self.thetas = [leader.iterate() for leader in self.leaders]
         self.totals, self.unnamed, self.trace = old.totals, old.unnamed, old.trace
         self.private = self.private and old.private
         self.ledger = old.ledger
+        self.ledger.rule = self.recipe.rule
 
     def _secret(self) -> dict[str, np.ndarray]:
         """The noise buffers of every model, by name, and what else a stream keeps."""

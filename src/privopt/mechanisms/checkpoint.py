@@ -128,6 +128,8 @@ class Checkpoint:
         return draft
 
     def _flush_folder(self) -> None:
+        if os.name != "posix":
+            return  # elsewhere a folder is not a file
         descriptor = os.open(self.folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
