@@ -21,7 +21,7 @@ from privopt.mechanisms import correlated
 from privopt.mechanisms.checkpoint import Checkpoint
 from privopt.noise import gaussian, source_for
 from privopt.oracle import queries
-from privopt.oracle.queries import LeastSquaresMoments
+from privopt.oracle.moments import LeastSquaresMoments
 from privopt.privacy import Accountant, Log, spend
 from privopt.privacy.factorizations import open_ended
 from privopt.privacy.participation import Participation
