@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 
-from privopt import OnlineLinearRegression, OnlineLogisticRegression, Refused
+from privopt import Ledger, OnlineLinearRegression, OnlineLogisticRegression, Refused
 from privopt.mechanisms import HOOK
 from privopt.mechanisms.checkpoint import Checkpoint
 from privopt.privacy.factorizations import Honaker
@@ -223,3 +223,30 @@ def test_the_noise_of_given_up_streams_stays_in_the_sums(stream, tmp_path):
     model.start_new_stream()
     own = model._run.multiplier * model._run.recipe.reach * model._run.factorization.row_norms()[0]
     assert model._run.noise(1) == pytest.approx(math.hypot(before, own), rel=1e-12)
+
+
+def test_a_ledger_pays_for_the_whole_stream_once(stream, tmp_path):
+    """Before the first step, for all of them; a restart costs nothing, a new stream its own."""
+    ledger = Ledger.create(tmp_path / "ledger.db", 5.0, 1e-6, dataset="visits")
+    how = {"ledger": ledger, "dataset": "visits"}
+    model = feed(make(tmp_path / "run", **how), stream, 0, 1)
+    assert ledger.dataset("visits").spent[0] == pytest.approx(2.0, rel=1e-3)
+    assert model.privacy_.ledger["dataset"] == "visits"
+    assert ledger.verify(model.privacy_) == 3
+    feed(make(tmp_path / "run", **how), stream, 1, 3)
+    assert ledger.dataset("visits").counts["committed"] == 1
+    again = make(tmp_path / "run", **how).resume()
+    again.set_params(epsilon=2.5).start_new_stream()
+    assert ledger.dataset("visits").counts["committed"] == 2
+    assert again.privacy_.ledger["entry"] > model.privacy_.ledger["entry"]
+
+
+def test_a_ledger_refuses_before_anything_is_released(stream, tmp_path):
+    ledger = Ledger.create(tmp_path / "ledger.db", 1.0, 1e-5)
+    for how, words in [({}, "left"), ({"random_state": 0}, "not private")]:
+        model = make(tmp_path / "run", ledger=ledger, **how)
+        with pytest.raises(Refused, match=words):
+            feed(model, stream, 0, 1)
+        assert not hasattr(model, "coef_")
+        assert not (tmp_path / "run").exists()
+    assert ledger.dataset().spent[0] == 0.0

@@ -14,9 +14,9 @@ from sklearn.base import BaseEstimator
 
 from privopt import OnlineLogisticRegression, Refused
 from privopt.audit import record
-from privopt.estimators.ledger import Ledger
 from privopt.estimators.online_model import OnlineModel
 from privopt.estimators.online_run import OnlineRun, Recipe
+from privopt.estimators.participants import Participants
 from privopt.mechanisms import correlated
 from privopt.mechanisms.checkpoint import Checkpoint
 from privopt.noise import gaussian, source_for
@@ -230,9 +230,9 @@ def learning() -> Iterator[Mutant]:
     )
     yield Mutant(
         "online: participations are not counted",
-        ((Ledger, "enter", lambda self, step, records: None),),
+        ((Participants, "enter", lambda self, step, records: None),),
         once,
-        "ledger",
+        "participants",
     )
     yield Mutant(
         "online: a copy carries the noise",

@@ -18,11 +18,12 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from privopt.estimators.linear_model import Targets
-from privopt.estimators.online_run import OneLeader, OnlineRun, Recipe, Spent, fresh_name
+from privopt.estimators.online_run import OneLeader, OnlineRun, Recipe, Spent
 from privopt.estimators.resumable import Resumable
 from privopt.geometry import Domain, L2Ball
+from privopt.ledger import account_for
 from privopt.mechanisms.checkpoint import Checkpoint
-from privopt.noise import Source, source_for
+from privopt.noise import Source, fresh_name, source_for
 from privopt.oracle import Query
 from privopt.privacy import Budget, Certificate, Neighbouring, Refused
 from privopt.privacy.participation import Participation
@@ -111,6 +112,10 @@ class OnlineModel(Resumable):
         entry = None
         if public is not None:
             entry = run.trace.entry(aside._design(public[0]), public[1].labels, run.thetas)
+        if self._run is None:
+            account = account_for(self.ledger, self.dataset)
+            if account is not None:
+                run.charge(account)
         if self._run is None and self.checkpoint is not None:
             run.checkpoint = Checkpoint(self.checkpoint, fresh_name())
             run.checkpoint.begin(run.public(kept))

@@ -9,11 +9,13 @@ from typing import Any, Self, cast
 from sklearn.base import clone
 
 from privopt.estimators.linear_model import LinearModel
-from privopt.estimators.online_run import OnlineRun, Spent, fresh_name
+from privopt.estimators.online_run import OnlineRun, Spent
+from privopt.ledger import account_for
 from privopt.mechanisms.checkpoint import Checkpoint
+from privopt.noise import fresh_name
 from privopt.privacy import Refused
 
-APART = ("checkpoint", "random_state")
+APART = ("checkpoint", "random_state", "ledger", "dataset")
 """Parameters that say where and how, not what: they may change between two processes."""
 NOISE = ("epsilon", "delta", "n_steps", "noise", "max_participations", "min_separation_steps")
 """Parameters that a new stream may change; all others belong to the model or to its guarantee."""
@@ -100,6 +102,9 @@ class Resumable(LinearModel):
         kept = {**kept, "parameters": self._parameters()}
         run = self._begin(kept, len(old.leaders), old.steps, old.given_up(seen), old.key)
         run.follow(old)
+        account = account_for(self.ledger, self.dataset)
+        if account is not None:
+            run.charge(account)
         if checkpoint is not None:
             checkpoint.renew(old.steps, fresh_name(), run.public(kept))
             run.checkpoint = checkpoint
