@@ -20,7 +20,7 @@ from privopt.estimators.participants import Participants
 from privopt.mechanisms import correlated
 from privopt.mechanisms.checkpoint import Checkpoint
 from privopt.noise import gaussian, source_for
-from privopt.oracle import queries
+from privopt.oracle import moments
 from privopt.oracle.moments import LeastSquaresMoments
 from privopt.privacy import Accountant, Log, spend
 from privopt.privacy.factorizations import open_ended
@@ -200,7 +200,7 @@ def learning() -> Iterator[Mutant]:
     )
     yield Mutant(
         f"{SQUARES}: off-diagonal products count twice",
-        ((queries, "svec", lambda m: (m + (1 - np.eye(len(m))) * m)[np.triu_indices(len(m))]),),
+        ((moments, "svec", lambda m: (m + (1 - np.eye(len(m))) * m)[np.triu_indices(len(m))]),),
         replayed(SQUARES, "zero_out", DELTA),
         "replay",
     )
