@@ -1,6 +1,6 @@
 """A private network on handwritten digits: two lines of an ordinary training loop change.
 
-    python examples/torch_digits.py
+python examples/torch_digits.py
 """
 
 import torch
