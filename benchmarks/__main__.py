@@ -26,6 +26,7 @@ NAMES = (
     "passes",
     "correlated",
     "online",
+    "torch_speed",
 )
 
 

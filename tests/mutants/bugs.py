@@ -56,6 +56,7 @@ from .learning import learning
 from .ledger_bugs import ledger
 from .mutant import Mutant
 from .streams import streams
+from .torch_bugs import training
 
 # The packages export functions under the names of these modules.
 solve_module = import_module("privopt.planner.solve")
@@ -1046,6 +1047,7 @@ ALL: list[Mutant] = [
         ledger,
         streams,
         learning,
+        training,
     )
     for mutant in family()
 ]
