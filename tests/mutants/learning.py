@@ -248,7 +248,10 @@ def learning() -> Iterator[Mutant]:
     )
     for name, patches in {
         "noise of any run is taken": ((Checkpoint, "_noise", _any_noise),),
-        "a step may be taken twice": ((Checkpoint, "_write_new", _overwrite),),
+        "a step may be taken twice": (
+            (Checkpoint, "_write_new", _overwrite),
+            (Checkpoint, "_still_mine", lambda self: None),
+        ),
     }.items():
         yield Mutant(f"checkpoint: {name}", patches, one_thread_of_noise, "checkpoint")
     yield Mutant(
