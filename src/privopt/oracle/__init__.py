@@ -3,6 +3,7 @@
 from privopt.oracle.gradient_difference import GradientDifference
 from privopt.oracle.lane import Lane
 from privopt.oracle.mapped import RowMap
+from privopt.oracle.moments import LabelMoments, LeastSquaresMoments, Moments, NormHistogram
 from privopt.oracle.oracle import Oracle, View
 from privopt.oracle.queries import (
     ClippedGradient,
@@ -10,10 +11,6 @@ from privopt.oracle.queries import (
     CountPositive,
     CountRecords,
     GramGradient,
-    LabelMoments,
-    LeastSquaresMoments,
-    Moments,
-    NormHistogram,
     Query,
     RowSum,
     SquaresAlong,

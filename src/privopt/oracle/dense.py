@@ -18,7 +18,7 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
 
 from privopt.oracle.labels import labels_like
-from privopt.oracle.queries import shortened
+from privopt.oracle.moments import shortened
 from privopt.oracle.rows import RowBounds, Weigh
 
 BLOCK_BYTES = 3 << 19  # a block of rows this size stays in a core's cache between its two uses

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from privopt.oracle.labels import labels_like
-from privopt.oracle.queries import shortened
+from privopt.oracle.moments import shortened
 from privopt.oracle.rows import RowBounds, Weigh
 
 
