@@ -176,3 +176,21 @@ def test_refusals(name):
             solve(problem, X, y, budget=budget, solver=name, **choices)
     with pytest.raises(ValueError, match="delta"):
         solve(problem, X, y, budget=Budget(1.0), solver=name, noise="gaussian")
+
+
+@pytest.mark.parametrize("order", [1.0, 1.5, 2.0, 3.0, math.inf])
+@pytest.mark.parametrize(
+    "bounds",
+    [RowBounds(2.0), RowBounds(2.0, 0.5), RowBounds(math.inf, 0.5, 0.3), RowBounds(1, 0, 1)],
+)
+def test_bounds_of_rows_in_any_norm(order, bounds):
+    """No row within the bounds is longer, and one is as long."""
+    p = 5 if bounds.intercept else 4
+    corners = [np.full(4, bounds.feature), np.eye(4)[0] * bounds.feature]
+    lengths = []
+    for row in [*corners, *np.random.default_rng(0).normal(size=(200, 4)) * 3]:
+        row = np.clip(row, -bounds.feature, bounds.feature)
+        row = row * min(1.0, bounds.data_norm / np.linalg.norm(row))
+        full = np.append(row, bounds.intercept) if bounds.intercept else row
+        lengths.append(lp_norm(full, order))
+    assert max(lengths) == pytest.approx(bounds.in_norm(order, p), rel=1e-9)
