@@ -22,6 +22,7 @@ NAMES = (
     "excess_risk",
     "rates",
     "high_dimensional",
+    "geometry",
     "sparse_speed",
     "passes",
     "correlated",

@@ -52,6 +52,7 @@ from .checks import (
     vertices_drawn,
     within_budget,
 )
+from .geometry import geometry
 from .learning import learning
 from .ledger_bugs import ledger
 from .mutant import Mutant
@@ -1047,6 +1048,7 @@ ALL: list[Mutant] = [
         ledger,
         streams,
         learning,
+        geometry,
         training,
     )
     for mutant in family()

@@ -1,6 +1,12 @@
 """The gate, and the mechanisms it runs."""
 
-from privopt.mechanisms.additive import Gaussian, Laplace, NormGamma
+from privopt.mechanisms.additive import (
+    Gaussian,
+    GeneralizedGaussian,
+    KNorm,
+    Laplace,
+    NormGamma,
+)
 from privopt.mechanisms.correlated import CorrelatedGaussian
 from privopt.mechanisms.exponential_density import ExponentialDensity
 from privopt.mechanisms.gate import HOOK, Gate, Hook, same_event
@@ -20,8 +26,10 @@ __all__ = [
     "ExponentialMechanism",
     "Gate",
     "Gaussian",
+    "GeneralizedGaussian",
     "GridWalk",
     "Hook",
+    "KNorm",
     "Laplace",
     "Mechanism",
     "Minimiser",

@@ -2,6 +2,7 @@
 
 from privopt.noise.exponential import exponential
 from privopt.noise.gaussian import gaussian
+from privopt.noise.generalized_gaussian import generalized_gaussian, k_norm
 from privopt.noise.gumbel import gumbel
 from privopt.noise.laplace import laplace
 from privopt.noise.norm_gamma import norm_gamma
@@ -22,7 +23,9 @@ __all__ = [
     "exponential",
     "fresh_name",
     "gaussian",
+    "generalized_gaussian",
     "gumbel",
+    "k_norm",
     "laplace",
     "norm_gamma",
     "source_for",
