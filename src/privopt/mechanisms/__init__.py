@@ -7,6 +7,12 @@ from privopt.mechanisms.gate import HOOK, Gate, Hook, same_event
 from privopt.mechanisms.grid_walk import GridWalk
 from privopt.mechanisms.mechanism import Mechanism
 from privopt.mechanisms.objective_perturbation import ObjectivePerturbation
+from privopt.mechanisms.on_grid import (
+    HardenedGaussian,
+    HardenedLaplace,
+    choose_hardened,
+    gaussian_noise,
+)
 from privopt.mechanisms.output_perturbation import Minimiser, OutputPerturbation
 from privopt.mechanisms.rank_quantile import RankQuantile
 from privopt.mechanisms.selection import ExponentialMechanism, PermuteAndFlip, ReportNoisyMax
@@ -21,6 +27,8 @@ __all__ = [
     "Gate",
     "Gaussian",
     "GridWalk",
+    "HardenedGaussian",
+    "HardenedLaplace",
     "Hook",
     "Laplace",
     "Mechanism",
@@ -33,5 +41,7 @@ __all__ = [
     "ReportNoisyMax",
     "StableSGD",
     "Standardizer",
+    "choose_hardened",
+    "gaussian_noise",
     "same_event",
 ]

@@ -17,7 +17,7 @@ from privopt.oracle.queries import (
     RowSum,
     SquaresAlong,
 )
-from privopt.oracle.reach import FunctionFacts, Reach
+from privopt.oracle.reach import FunctionFacts, Grid, Reach
 from privopt.oracle.rows import RowBounds
 from privopt.oracle.sampling import GeometricSkips, KeyedCoins, Sampler
 from privopt.oracle.sealed import Map, Sealed
@@ -33,6 +33,7 @@ __all__ = [
     "FunctionFacts",
     "GeometricSkips",
     "GramGradient",
+    "Grid",
     "KeyedCoins",
     "LabelMoments",
     "Lane",

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
 
+from privopt.oracle.counting import EXACT, clip_factors
 from privopt.oracle.labels import labels_like
 from privopt.oracle.queries import shortened
 from privopt.oracle.rows import RowBounds, Weigh
@@ -90,6 +91,31 @@ class DenseRows:
             return self._pull(self._scaled(weights, rows), X), self._constant(weights, rows)
 
         return self._join(self._over_blocks(theta, block))
+
+    def counted_sum(self, theta: np.ndarray, weigh: Weigh, bound: float, step: float) -> np.ndarray:
+        if self._dtype != self._xp.float64:
+            return self.precise().counted_sum(theta, weigh, bound, step)
+
+        def block(X: Any, rows: slice, slope: Any, offset: float) -> np.ndarray:
+            z = self._settle(self._row_products(X, slope), rows, offset)
+            weights = weigh(z, self._y[rows], self._sizes[rows])
+            if self._active is not None:
+                weights = weights * self._active[rows]
+            scaled = self._scaled(weights, rows)
+            lengths = self._row_products(X, X) ** 0.5 * abs(scaled)
+            if self.bounds.intercept:
+                lengths = (lengths**2 + (weights * self.bounds.intercept) ** 2) ** 0.5
+            factors = clip_factors(_to_numpy(lengths), bound, self.dimension) / step
+            factors = self._xp.asarray(factors, device=device(X))
+            counts = np.empty(self.dimension, dtype=np.int64)
+            counts[: int(X.shape[1])] = self._added(X * (scaled * factors)[:, None])
+            if self.bounds.intercept:
+                constants = weights * self.bounds.intercept * factors
+                counts[-1:] = self._added(constants[:, None])
+            return counts
+
+        parts = self._over_blocks(theta, block, most=int(EXACT * step / bound))
+        return sum(parts, np.zeros(self.dimension, dtype=np.int64))
 
     def total(self, theta: np.ndarray, weigh: Weigh) -> float:
         def block(X: Any, rows: slice, slope: Any, offset: float) -> float:
@@ -251,8 +277,26 @@ class DenseRows:
         slope = self._xp.asarray(theta[:features], dtype=self._dtype, device=device(self._X))
         return slope, offset
 
+    def _row_products(self, X: Any, other: Any) -> Any:
+        """Inner product of each row with a vector, or with its own row, in an order of additions
+        that does not depend on where the row stands, as that of a matrix product may."""
+        if not is_numpy_array(X):
+            return self._xp.sum(X * other, axis=1)
+        return np.einsum("ij,j->i" if other.ndim == 1 else "ij,ij->i", X, other)
+
+    def _added(self, vectors: Any) -> np.ndarray:
+        """Sum of vectors cut off toward zero, exact: a block has no more rows than doubles hold."""
+        if not is_numpy_array(vectors):
+            whole = self._xp.astype(self._xp.trunc(vectors), self._xp.int64)
+            return _to_numpy(self._xp.sum(whole, axis=0), np.int64)
+        np.trunc(vectors, out=vectors)
+        return (np.ones(len(vectors)) @ vectors).astype(np.int64)
+
     def _margins(self, X: Any, rows: slice, slope: Any, offset: float) -> Any:
-        z = X @ slope
+        return self._settle(X @ slope, rows, offset)
+
+    def _settle(self, z: Any, rows: slice, offset: float) -> Any:
+        """Margins of effective rows from products with the stored ones."""
         if self._scale is not None:
             z = z * self._scale[rows]
         if offset:
@@ -313,8 +357,12 @@ class DenseRows:
                 total[features] += self.bounds.intercept * mass
         return total
 
-    def _over_blocks(self, theta: np.ndarray, block: Callable[..., Any]) -> list[Any]:
-        """Apply ``block`` to blocks of rows, in parallel for large NumPy arrays."""
+    def _over_blocks(
+        self, theta: np.ndarray, block: Callable[..., Any], most: int = 1 << 15
+    ) -> list[Any]:
+        """Apply ``block`` to blocks of rows, in parallel for large NumPy arrays.
+
+        NumPy blocks have at most ``most`` rows."""
         slope, offset = self._split(theta)
         if self.count == 0:
             return []
@@ -327,7 +375,7 @@ class DenseRows:
         if not is_numpy_array(self._X):
             return [apply(slice(None))]
         width = max(1, int(self._X.shape[1])) * np.dtype(self._dtype).itemsize
-        height = min(max(BLOCK_BYTES // width, 64), 1 << 15)
+        height = min(max(BLOCK_BYTES // width, 64), 1 << 15, most)
         blocks = [slice(i, min(i + height, self.count)) for i in range(0, self.count, height)]
 
         def run(share: list[slice]) -> list[Any]:

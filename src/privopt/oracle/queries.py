@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,8 +12,9 @@ from array_api_compat import array_namespace, is_numpy_array
 
 from privopt.geometry.trust_region import svec
 from privopt.losses import Loss
+from privopt.oracle.counting import whole_steps
 from privopt.oracle.reach import ReachNorm
-from privopt.oracle.rows import RawRows, RowBounds, Rows, WalkableRows
+from privopt.oracle.rows import CountedRows, RawRows, RowBounds, Rows, WalkableRows
 from privopt.privacy.budget import Refused
 
 
@@ -31,6 +32,13 @@ class Query(Protocol):
         ...
 
     def total(self, rows: Any, at: np.ndarray) -> np.ndarray: ...
+
+
+@runtime_checkable
+class CountableQuery(Query, Protocol):
+    """A query that also answers in integers: steps of a grid, cut off record by record."""
+
+    def count(self, rows: Any, at: np.ndarray, step: float) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,10 @@ class ClippedGradient:
             if np.isfinite(total).all():
                 return total
             return rows.weighted_sum(at, self._weigh_carefully)
+
+    def count(self, rows: CountedRows, at: np.ndarray, step: float) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return rows.counted_sum(at, self._weigh_carefully, self.clip_norm, step)
 
     def _weigh(self, margins: Any, labels: Any, sizes: Any) -> Any:
         slope = self.loss.slope(margins, labels)
@@ -238,6 +250,12 @@ class RowSum:
             raise Refused("the rows are longer than the question says.")
         return rows.weighted_sum(np.zeros(rows.dimension), lambda z, y, size: z * 0.0 + 1.0)
 
+    def count(self, rows: CountedRows, at: np.ndarray, step: float) -> np.ndarray:
+        if not rows.bounds.size <= self.bound:
+            raise Refused("the rows are longer than the question says.")
+        origin = np.zeros(rows.dimension)
+        return rows.counted_sum(origin, lambda z, y, size: z * 0.0 + 1.0, self.bound, step)
+
 
 @dataclass(frozen=True, slots=True)
 class CountRecords:
@@ -253,6 +271,9 @@ class CountRecords:
 
     def total(self, rows: Rows, at: np.ndarray) -> np.ndarray:
         return np.array([rows.total(np.zeros(rows.dimension), lambda z, y, size: z * 0.0 + 1.0)])
+
+    def count(self, rows: Rows, at: np.ndarray, step: float) -> np.ndarray:
+        return whole_steps(self.total(rows, at), step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +293,9 @@ class CountPositive:
             return array_namespace(y).where(y > 0, y * 0.0 + 1.0, y * 0.0)
 
         return np.array([rows.total(np.zeros(rows.dimension), positive)])
+
+    def count(self, rows: Rows, at: np.ndarray, step: float) -> np.ndarray:
+        return whole_steps(self.total(rows, at), step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +347,9 @@ class NormHistogram:
         last = len(self.edges) - 1
         bins = np.minimum(np.searchsorted(np.array(self.edges), norms), last)
         return np.bincount(bins, weights=rows.active(), minlength=last + 1).astype(float)
+
+    def count(self, rows: RawRows, at: np.ndarray, step: float) -> np.ndarray:
+        return whole_steps(self.total(rows, at), step)
 
 
 @dataclass(frozen=True, slots=True)
