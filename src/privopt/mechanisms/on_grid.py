@@ -77,6 +77,7 @@ class HardenedGaussian(OnGrid):
     accepts: ReachNorm = "l2"
 
     def __post_init__(self) -> None:
+        check_multiplier(self.multiplier)
         check_steps(self.multiplier, self.steps)
 
     @property
@@ -108,6 +109,7 @@ class HardenedLaplace(OnGrid):
     accepts: ReachNorm = "l1"
 
     def __post_init__(self) -> None:
+        check_multiplier(self.multiplier)
         check_steps(self.multiplier, self.steps)
 
     @property
@@ -147,7 +149,6 @@ def headroom(multiplier: float, records: int) -> bool:
 
 
 def check_steps(multiplier: float, steps: float) -> None:
-    check_multiplier(multiplier)
     if not 1 <= steps <= MOST_STEPS:
         raise ValueError(
             f"a noise multiplier of {multiplier:g} leaves no room on the grid of integers: "
