@@ -635,10 +635,12 @@ def _rows() -> Iterator[Mutant]:
         return rows
 
     for solver in ("noisy_gd", "objective_perturbation", "output_perturbation", "bolt_on_sgd"):
+        plain = {"hardened": False} if solver == "noisy_gd" else {}
         yield Mutant(
             f"{solver}: rows not clipped to their norm",
             ((DenseRows, "build", classmethod(loose)),),
-            replayed(solver, "zero_out", DELTA),
+            # A sum in integers would clip each record once more, and hide this.
+            replayed(solver, "zero_out", DELTA, **plain),
             "replay",
         )
 
