@@ -27,6 +27,7 @@ NAMES = (
     "passes",
     "correlated",
     "online",
+    "torch_speed",
 )
 
 

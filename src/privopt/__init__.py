@@ -1,7 +1,9 @@
 """Differentially private optimization: describe the problem, give a budget, get the best
 algorithm, the answer, and a certificate that is right."""
 
+from importlib import import_module
 from importlib.metadata import version
+from typing import Any
 
 from privopt import geometry, losses
 from privopt.estimators import (
@@ -51,3 +53,9 @@ __all__ = [
     "quantile",
     "solve",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "torch":  # loaded when it is asked for: it needs the extra of that name
+        return import_module("privopt.torch")
+    raise AttributeError(f"module 'privopt' has no attribute {name!r}")

@@ -78,10 +78,10 @@ def record(path: Path) -> None:
 
 
 class Bomb:
-    """Kills this process before (or after) the k-th of the watched calls."""
+    """Kills this process before the k-th of the watched calls, that is after the one before."""
 
-    def __init__(self, place: int, after: bool) -> None:
-        self.place, self.after, self.count = place, after, 0
+    def __init__(self, place: int) -> None:
+        self.place, self.count = place, 0
 
     def arm(self) -> None:
         for name in CALLS:
@@ -91,18 +91,14 @@ class Bomb:
     def watch(self, call: Any) -> Any:
         def watched(*args: Any, **kwargs: Any) -> Any:
             self.count += 1
-            mine = self.count
-            if mine == self.place and not self.after:
+            if self.count == self.place:
                 os.kill(os.getpid(), signal.SIGKILL)
-            result = call(*args, **kwargs)
-            if mine == self.place and self.after:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return result
+            return call(*args, **kwargs)
 
         return watched
 
 
-def crash(folder: Path, before: int, place: int, after: bool, source: Any, tape: Path) -> bool:
+def crash(folder: Path, before: int, place: int, source: Any, tape: Path) -> bool:
     """Steps up to ``before``, then die in the next. Whether the child was killed."""
     child = os.fork()
     if child == 0:
@@ -111,7 +107,7 @@ def crash(folder: Path, before: int, place: int, after: bool, source: Any, tape:
             record(tape)
             model = estimator(folder, source)
             feed(model, 0, before)
-            Bomb(place, after).arm()
+            Bomb(place).arm()
             feed(model, before, before + 1)
             code = 0
         finally:
@@ -147,24 +143,18 @@ def resumed(folder: Path, source: Any, tape: Path) -> dict[str, Any]:
 
 
 def main(home: Path, before: int, kind: str) -> None:
-    for after in (False, True):
-        place = 0
-        while True:
-            place += 1
-            folder = home / f"{kind}-{before}-{place}-{after}"
-            first, second = home / "first", home / "second"
-            for tape in (first, second):
-                tape.unlink(missing_ok=True)
-
-            def source() -> Any:
-                return Numbered() if kind == "numbered" else None
-
-            killed = crash(folder, before, place, after, source(), first)
-            found = resumed(folder, source(), second)
-            tapes = [t.read_text().splitlines() if t.exists() else [] for t in (first, second)]
-            print(json.dumps({"killed": killed, "after": after, "tapes": tapes, **found}))
-            if not killed:
-                break
+    killed, place = True, 0
+    while killed:
+        place += 1
+        folder = home / f"{kind}-{before}-{place}"
+        tapes = home / "first", home / "second"
+        for tape in tapes:
+            tape.unlink(missing_ok=True)
+        sources = [Numbered() if kind == "numbered" else None for _ in tapes]
+        killed = crash(folder, before, place, sources[0], tapes[0])
+        found = resumed(folder, sources[1], tapes[1])
+        noise = [tape.read_text().splitlines() if tape.exists() else [] for tape in tapes]
+        print(json.dumps({"killed": killed, "tapes": noise, **found}))
 
 
 if __name__ == "__main__":

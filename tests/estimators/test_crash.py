@@ -52,7 +52,7 @@ def secure(home):
 
 def test_there_are_many_places_to_die(numbered):
     killed = [one for one in numbered if one["killed"]]
-    assert len(killed) >= 24
+    assert len(killed) >= 15
     assert {one["done"] for one in killed} == {BEFORE, BEFORE + 1}
 
 
@@ -63,7 +63,7 @@ def test_a_resumed_run_is_the_run_that_never_crashed(numbered, tmp_path):
     for one in numbered:
         np.testing.assert_array_equal(one["coef"], model.coef_)
         assert one["steps"] == crashes.STEPS
-        assert one["files"] == ["model", f"noise-{crashes.STEPS}", "records"]
+        assert one["files"] == ["lock", "model", f"noise-{crashes.STEPS}", "records"]
 
 
 def test_a_step_is_committed_whole_or_not_at_all(secure):

@@ -337,7 +337,7 @@ def test_a_new_stream_accounts_both():
     feed(model, X, y, 10, 12)
     assert before < model.epsilon_spent() < model.epsilon_spent(at_end=True) <= 2.0
     assert model.privacy_.releases == 12
-    richer = feed(logistic(noise="honaker"), X, y, 0, 10).set_params(epsilon=4.0, data_norm=2.0)
+    richer = feed(logistic(noise="honaker"), X, y, 0, 10).set_params(epsilon=4.0)
     richer.start_new_stream()
     feed(richer, X, y, 10, 12)
     assert richer.epsilon_spent(at_end=True) == pytest.approx(4.0, rel=1e-6)
@@ -345,6 +345,31 @@ def test_a_new_stream_accounts_both():
     fresh = named("honaker", 30, Participation()).sensitivity_squared(Participation())
     left = gaussian_mu(4.0, 1e-6) ** 2 - spent
     assert richer._run.multiplier == pytest.approx(math.sqrt(fresh / left), rel=1e-6)
+
+
+def test_a_new_stream_has_its_own_rule_and_horizon():
+    X, y = circle(500)
+    model = logistic(noise="honaker", n_steps=5)
+    for batch in range(5):
+        feed(model, X, y, batch, batch + 1, record_ids=names(batch))
+    with pytest.raises(Refused, match="raise n_steps"):
+        model.set_params(epsilon=4.0).start_new_stream()
+    model.set_params(n_steps=9, max_participations=2).start_new_stream()
+    feed(model, X, y, 0, 1, record_ids=names(0))
+    with pytest.raises(Refused, match="already taken part in 2"):
+        feed(model, X, y, 0, 1, record_ids=names(0))
+    assert model.epsilon_spent(at_end=True) == pytest.approx(4.0, rel=1e-6)
+    assert model.steps_ == 6
+
+
+@pytest.mark.parametrize("change", [{"data_norm": 2.0}, {"neighbouring": "replace_one"}])
+def test_what_the_model_is_made_of_needs_a_run_of_its_own(change):
+    X, y = circle(200)
+    model = feed(logistic(), X, y, 0, 2).set_params(**change)
+    with pytest.raises(Refused, match="belongs to the model or to its guarantee"):
+        model.start_new_stream()
+    model.set_params(data_norm=1.0, neighbouring="zero_out")
+    assert feed(model, X, y, 2, 3).steps_ == 3
 
 
 def _share(steps):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 
 import numpy as np
 import pytest
 
-from privopt import OnlineLinearRegression, OnlineLogisticRegression, Refused
+from privopt import Ledger, OnlineLinearRegression, OnlineLogisticRegression, Refused
 from privopt.mechanisms import HOOK
+from privopt.mechanisms.checkpoint import Checkpoint
 from privopt.privacy.factorizations import Honaker
 from privopt.privacy.participation import Participation
 from privopt.privacy.profiles import gaussian_epsilon, gaussian_mu
@@ -64,6 +66,18 @@ def test_resumed_models_are_the_same(stream, tmp_path, kind, how):
     feed(again, stream, 5, 7)
     assert again.steps_ == 7
     assert again.privacy_.private
+
+
+def test_the_noise_file_holds_buffers_and_nothing_else(stream, tmp_path):
+    """As many vectors as Honaker's tree keeps after five steps, for each of three models."""
+    feed(make(tmp_path / "run"), stream, 0, 5)
+    _, saved = Checkpoint.load(tmp_path / "run")
+    vectors = [value for name, value in saved.noise.items() if not name.endswith("state")]
+    assert [v.shape for v in vectors] == [(4,)] * 6
+    for model in range(3):
+        state = json.loads(str(saved.noise[f"{model}.state"]))
+        assert set(state) <= {"of", "noise", "radius", "sampling", "steps", "cells"}
+        assert state["noise"] == {"step": 5}
 
 
 def test_partial_fit_resumes_by_itself(stream, tmp_path):
@@ -209,3 +223,30 @@ def test_the_noise_of_given_up_streams_stays_in_the_sums(stream, tmp_path):
     model.start_new_stream()
     own = model._run.multiplier * model._run.recipe.reach * model._run.factorization.row_norms()[0]
     assert model._run.noise(1) == pytest.approx(math.hypot(before, own), rel=1e-12)
+
+
+def test_a_ledger_pays_for_the_whole_stream_once(stream, tmp_path):
+    """Before the first step, for all of them; a restart costs nothing, a new stream its own."""
+    ledger = Ledger.create(tmp_path / "ledger.db", 5.0, 1e-6, dataset="visits")
+    how = {"ledger": ledger, "dataset": "visits"}
+    model = feed(make(tmp_path / "run", **how), stream, 0, 1)
+    assert ledger.dataset("visits").spent[0] == pytest.approx(2.0, rel=1e-3)
+    assert model.privacy_.ledger["dataset"] == "visits"
+    assert ledger.verify(model.privacy_) == 3
+    feed(make(tmp_path / "run", **how), stream, 1, 3)
+    assert ledger.dataset("visits").counts["committed"] == 1
+    again = make(tmp_path / "run", **how).resume()
+    again.set_params(epsilon=2.5).start_new_stream()
+    assert ledger.dataset("visits").counts["committed"] == 2
+    assert again.privacy_.ledger["entry"] > model.privacy_.ledger["entry"]
+
+
+def test_a_ledger_refuses_before_anything_is_released(stream, tmp_path):
+    ledger = Ledger.create(tmp_path / "ledger.db", 1.0, 1e-5)
+    for how, words in [({}, "left"), ({"random_state": 0}, "not private")]:
+        model = make(tmp_path / "run", ledger=ledger, **how)
+        with pytest.raises(Refused, match=words):
+            feed(model, stream, 0, 1)
+        assert not hasattr(model, "coef_")
+        assert not (tmp_path / "run").exists()
+    assert ledger.dataset().spent[0] == 0.0

@@ -28,6 +28,7 @@ from privopt import (
     Refused,
     Ridge,
     SparseLogisticRegression,
+    prefix_sums,
     quantile,
     solve,
 )
@@ -209,6 +210,26 @@ def test_a_quantile_pays(records, ledger):
     )
     assert again == (median, certificate)
     assert ledger.dataset().left[0] == pytest.approx(3.5)
+
+
+@pytest.mark.parametrize("neighbouring", ["zero_out", "replace_one"])
+def test_running_sums_pay_for_the_whole_stream(tmp_path, neighbouring):
+    """Before the first item; the charge covers what the certificate says at the end."""
+    ledger = Ledger.create(tmp_path / "ledger.db", 1.0, 1e-6, neighbouring=neighbouring)
+    options = {"bound": 1.0, "delta": 1e-6, "neighbouring": neighbouring, "ledger": ledger}
+    read = []
+    stream = (read.append(k) or np.ones(2) for k in range(20))
+    sums = prefix_sums(stream, epsilon=0.8, n_steps=20, **options)
+    assert read == []
+    assert ledger.dataset().spent[0] == pytest.approx(0.8, rel=1e-6)
+    assert len(list(sums)) == 20
+    assert ledger.dataset().counts["committed"] == 1
+    assert sums.certificate.epsilon <= ledger.dataset().spent[0] * (1 + 1e-9)
+    assert ledger.verify(sums.certificate) == 3
+    with pytest.raises(Refused, match="is short"):
+        prefix_sums(stream, epsilon=0.8, **options)
+    with pytest.raises(Refused, match="a seeded run"):
+        prefix_sums(stream, epsilon=0.1, random_state=0, **options)
 
 
 # ---------------------------------------------------------------- scikit-learn

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ def test_there_and_back(run):
 def test_only_the_owner_reads_the_secret_files(run):
     """Whatever the process's mask; and one noise file is there, that of the last step."""
     names = sorted(os.listdir(run.folder))
-    assert names == ["model", "noise-3", "records"]
+    assert names == ["lock", "model", "noise-3", "records"]
     modes = {name: (run.folder / name).stat().st_mode & 0o777 for name in names}
     assert modes["noise-3"] == modes["records"] == 0o600
 
@@ -57,13 +58,33 @@ def test_a_new_run_needs_an_empty_folder(run):
         Checkpoint(run.folder, "other").begin({})
 
 
-def test_two_processes_do_not_take_the_same_step(run):
+@pytest.mark.parametrize("locked", [True, False])
+def test_two_processes_do_not_take_the_same_step(run, locked, monkeypatch):
+    """By the lock and a look at the last step, and where there are no locks by the file's name."""
     other, _ = Checkpoint.load(run.folder)
-    run.save({"a": 4}, NOISE, ["r4"])
+    if locked:
+        run.save({"a": 4}, NOISE, ["r4"])
+    else:
+        monkeypatch.setattr(Checkpoint, "_still_mine", lambda self: None)
+        monkeypatch.setattr("privopt.mechanisms.checkpoint.fcntl", None)
+        run.save({"a": 4}, NOISE, ["r4"])
     with pytest.raises(Refused, match="another process"):
         other.save({"a": 4}, NOISE, ["r5"])
     _, saved = Checkpoint.load(run.folder)
     assert saved.records[-1] == ["r4"]
+
+
+def test_a_save_waits_for_a_load(run):
+    """Both hold the folder's lock: what one process cleans up, another has not just written."""
+    other, _ = Checkpoint.load(run.folder)
+    with other._alone():
+        saver = threading.Thread(target=run.save, args=({"a": 4}, NOISE, []))
+        saver.start()
+        saver.join(0.2)
+        assert saver.is_alive()
+        assert not (run.folder / "noise-4").exists()
+    saver.join(10)
+    assert Checkpoint.load(run.folder)[0].step == 4
 
 
 @pytest.mark.parametrize("name", ["model", "noise-3"])
@@ -140,7 +161,7 @@ def test_what_an_uncommitted_step_left_is_dropped(run):
         file.write(b'{"step": 4, "records": ["r4"]}\n{"step": 4, "rec')
     loaded, saved = Checkpoint.load(run.folder)
     assert saved.records == [["r1"], ["r2"], ["r3"]]
-    assert sorted(os.listdir(run.folder)) == ["model", "noise-3", "records"]
+    assert sorted(os.listdir(run.folder)) == ["lock", "model", "noise-3", "records"]
     loaded.save({"a": 4}, NOISE, ["again"])
     assert Checkpoint.load(run.folder)[1].records[3] == ["again"]
     assert (run.folder / "records").stat().st_mode & 0o777 == 0o600

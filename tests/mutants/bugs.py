@@ -32,7 +32,7 @@ from privopt.mechanisms.output_perturbation import Minimiser
 from privopt.mechanisms.stable_sgd import StableSGD
 from privopt.noise import SeededSource, discrete_gaussian
 from privopt.noise import source as source_module
-from privopt.oracle import mapped, queries
+from privopt.oracle import mapped, moments, queries
 from privopt.oracle.dense import DenseRows
 from privopt.oracle.sampling import GeometricSkips
 from privopt.oracle.sparse import SparseRows
@@ -65,6 +65,7 @@ from .learning import learning
 from .ledger_bugs import ledger
 from .mutant import Mutant
 from .streams import streams
+from .torch_bugs import training
 
 # The packages export functions under the names of these modules.
 solve_module = import_module("privopt.planner.solve")
@@ -388,7 +389,7 @@ def sensitivity() -> Iterator[Mutant]:
         )
         yield Mutant(
             f"{solver}: integer gradients not clipped",
-            ((gradient, "_weigh", unclipped), (dense_module, "clip_factors", _unclipped)),
+            ((gradient, "_weigh", unclipped), (dense_module, "shorten", _unclipped)),
             replayed(solver, "zero_out", delta),
             "replay",
         )
@@ -475,25 +476,25 @@ def _first_sums() -> Iterator[Mutant]:
     for solver in ("standardized_objective", "standardized_regression"):
         yield Mutant(
             f"{solver}: histogram moved by 1 instead of sqrt(2)",
-            ((queries.NormHistogram, "diameter", lambda self: 1.0),),
+            ((moments.NormHistogram, "diameter", lambda self: 1.0),),
             replayed(solver, "replace_one", DELTA),
             "replay",
         )
         yield Mutant(
             f"{solver}: moments bounded by 1 instead of sqrt(2)",
-            ((queries.Moments, "radius", lambda self: 1.0),),
+            ((moments.Moments, "radius", lambda self: 1.0),),
             replayed(solver, "zero_out", DELTA),
             "replay",
         )
         yield Mutant(
             f"{solver}: replaced moments bounded as one record's",
-            ((queries.Moments, "diameter", lambda self: math.sqrt(2)),),
+            ((moments.Moments, "diameter", lambda self: math.sqrt(2)),),
             replayed(solver, "replace_one", DELTA),
             "replay",
         )
         yield Mutant(
             f"{solver}: moments of rows that are not clipped",
-            ((queries, "_clipped_sum", lambda X, power, bound: np.sum(X**power, axis=0) / bound),),
+            ((moments, "_clipped_sum", lambda X, power, bound: np.sum(X**power, axis=0) / bound),),
             replayed(solver, "zero_out", DELTA),
             "replay",
         )
@@ -1077,6 +1078,7 @@ ALL: list[Mutant] = [
         streams,
         learning,
         integers,
+        training,
     )
     for mutant in family()
 ]

@@ -120,10 +120,10 @@ def slack_counted() -> str | None:
 
 # ---------------------------------------------------------------- bugs
 def integers() -> Iterator[Mutant]:
-    def up(self: Any, vectors: Any) -> Any:
+    def up(vectors: Any) -> Any:
         return (np.sign(vectors) * np.ceil(np.abs(vectors))).sum(axis=0).astype(np.int64)
 
-    def late(self: Any, vectors: Any) -> Any:
+    def late(vectors: Any) -> Any:
         return np.trunc(vectors.sum(axis=0)).astype(np.int64)
 
     def one_word(self: Any, words: Any, more: Any, table: Any) -> Any:
@@ -136,17 +136,15 @@ def integers() -> Iterator[Mutant]:
     honest_digits = discrete.Tables.digits
     yield Mutant(
         "integers: cut off away from zero",
-        ((dense.DenseRows, "_added", up),),
+        ((dense, "added", up),),
         within_steps,
         "exact",
     )
-    yield Mutant(
-        "integers: cut off after the sum", ((dense.DenseRows, "_added", late),), order_free, "exact"
-    )
+    yield Mutant("integers: cut off after the sum", ((dense, "added", late),), order_free, "exact")
     yield Mutant(
         "integers: the clip counts in floating point only",
         (
-            (dense, "clip_factors", lambda lengths, bound, p: np.ones_like(lengths)),
+            (dense, "shorten", lambda lengths, bound, p: np.ones_like(lengths)),
             (ClippedGradient, "_weigh", lambda self, z, y, s: self.loss.slope(z, y)),
         ),
         within_steps,

@@ -14,14 +14,14 @@ from sklearn.base import BaseEstimator
 
 from privopt import OnlineLogisticRegression, Refused
 from privopt.audit import record
-from privopt.estimators.ledger import Ledger
 from privopt.estimators.online_model import OnlineModel
 from privopt.estimators.online_run import OnlineRun, Recipe
+from privopt.estimators.participants import Participants
 from privopt.mechanisms import correlated
 from privopt.mechanisms.checkpoint import Checkpoint
 from privopt.noise import gaussian, source_for
-from privopt.oracle import queries
-from privopt.oracle.queries import LeastSquaresMoments
+from privopt.oracle import moments
+from privopt.oracle.moments import LeastSquaresMoments
 from privopt.privacy import Accountant, Log, spend
 from privopt.privacy.factorizations import open_ended
 from privopt.privacy.participation import Participation
@@ -200,7 +200,7 @@ def learning() -> Iterator[Mutant]:
     )
     yield Mutant(
         f"{SQUARES}: off-diagonal products count twice",
-        ((queries, "svec", lambda m: (m + (1 - np.eye(len(m))) * m)[np.triu_indices(len(m))]),),
+        ((moments, "svec", lambda m: (m + (1 - np.eye(len(m))) * m)[np.triu_indices(len(m))]),),
         replayed(SQUARES, "zero_out", DELTA),
         "replay",
     )
@@ -230,9 +230,9 @@ def learning() -> Iterator[Mutant]:
     )
     yield Mutant(
         "online: participations are not counted",
-        ((Ledger, "enter", lambda self, step, records: None),),
+        ((Participants, "enter", lambda self, step, records: None),),
         once,
-        "ledger",
+        "participants",
     )
     yield Mutant(
         "online: a copy carries the noise",
@@ -248,7 +248,10 @@ def learning() -> Iterator[Mutant]:
     )
     for name, patches in {
         "noise of any run is taken": ((Checkpoint, "_noise", _any_noise),),
-        "a step may be taken twice": ((Checkpoint, "_write_new", _overwrite),),
+        "a step may be taken twice": (
+            (Checkpoint, "_write_new", _overwrite),
+            (Checkpoint, "_still_mine", lambda self: None),
+        ),
     }.items():
         yield Mutant(f"checkpoint: {name}", patches, one_thread_of_noise, "checkpoint")
     yield Mutant(

@@ -255,7 +255,7 @@ def test_the_second_bound_covers_entries_in_the_unit_interval(form):
 @pytest.mark.parametrize("relation", ["zero_out", "add_remove", "replace_one"])
 def test_without_the_clip_a_record_would_move_the_sum_further(monkeypatch, relation):
     """The records above are hostile enough to tell."""
-    from privopt.oracle import queries as module
+    from privopt.oracle import moments as module
 
     def careless(X, power, bound):
         return np.asarray((X**power).sum(axis=0), dtype=float).ravel() / bound

@@ -33,7 +33,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "localization": {"n_iter": 12},
     "bolt_on_sgd": {"batch_size": 7},
     "phased_localization": {"batch_size": 5},
-    "dp_ftrl": {"epochs": 3, "batch_size": 12},
+    "dp_ftrl": {"epochs": 2, "batch_size": 20},
     "dp_ftrl_least_squares": {"steps": 7},
 }
 # Short runs that still get near the optimum of a small problem.

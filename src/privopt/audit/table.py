@@ -18,7 +18,7 @@ from privopt.audit.statistical import Finding, Trial, audit
 from privopt.estimators import LogisticRegression
 from privopt.facts import Facts
 from privopt.geometry import L1Ball, L2Ball, WholeSpace
-from privopt.losses import Absolute, Huber, Logistic
+from privopt.losses import Absolute, Huber, Logistic, Squared
 from privopt.mechanisms import HOOK, Gate
 from privopt.noise import SeededSource, Source
 from privopt.oracle import Oracle
@@ -93,6 +93,7 @@ COLUMNS = Problem(Logistic(), WholeSpace(), intercept=0.5, column_bounds=1.0)
 TARGETS = Problem(Huber(0.2), WholeSpace(), intercept=0.5, column_bounds=1.0)
 VERTICES = Problem(Huber(0.5), L1Ball(5.0))
 FREE = Problem(Huber(0.5), WholeSpace())
+SQUARES = Problem(Squared(), L2Ball(1.0))
 DEFAULT = Setting((*SATURATED, VERTICES, FREE, COLUMNS, TARGETS))
 
 
@@ -126,6 +127,8 @@ SETTINGS: dict[str, Setting] = {
     "one_point_sgd": replace(DEFAULT, choices=lambda budget: {"n_iter": 6}),
     "bolt_on_sgd": replace(DEFAULT, n=16, choices=_noise),
     "phased_localization": replace(DEFAULT, n=16, choices=_noise),
+    "dp_ftrl": replace(DEFAULT, choices=lambda budget: {"epochs": 4, "batch_size": 1}),
+    "dp_ftrl_least_squares": Setting((SQUARES,), choices=lambda budget: {"steps": 4}),
     "frank_wolfe": replace(DEFAULT, choices=lambda budget: {"n_iter": 1}),
     "greedy_coordinate": replace(DEFAULT, p=2, choices=lambda budget: {"n_iter": 1}),
     "coordinate_descent": replace(DEFAULT, choices=lambda budget: {"n_iter": 2}),

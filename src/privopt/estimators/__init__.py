@@ -9,7 +9,8 @@ from privopt.estimators.online_linear_regression import OnlineLinearRegression
 from privopt.estimators.online_logistic_regression import OnlineLogisticRegression
 from privopt.estimators.quantile_regressor import QuantileRegressor
 from privopt.estimators.ridge import Ridge
-from privopt.estimators.sparse_linear import Lasso, SparseLogisticRegression
+from privopt.estimators.sparse_linear import Lasso
+from privopt.estimators.sparse_logistic_regression import SparseLogisticRegression
 
 __all__ = [
     "ElasticNet",

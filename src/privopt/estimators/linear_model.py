@@ -27,7 +27,7 @@ from privopt.ledger import account_for
 from privopt.losses import Loss
 from privopt.noise import source_for
 from privopt.oracle import Oracle
-from privopt.oracle.queries import clip_factors, tamed
+from privopt.oracle.moments import clip_factors, tamed
 from privopt.planner import choose, public_count
 from privopt.planner.private_norm import choose_with_private_norm
 from privopt.privacy import Budget, Neighbouring

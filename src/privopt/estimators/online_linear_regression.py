@@ -66,6 +66,11 @@ class OnlineLinearRegression(OnlineModel, LinearRegressor):
         with the same parameters goes on from there.
     random_state : int, optional
         None draws secure noise. An integer makes the result reproducible and not private.
+    ledger : Ledger or path, optional
+        A ledger whose budget pays for the whole stream before its first step, and for every new
+        stream. Needs secure noise.
+    dataset : str, optional
+        Name of the budget in the ledger, if it holds several.
 
     Attributes
     ----------
@@ -115,6 +120,8 @@ class OnlineLinearRegression(OnlineModel, LinearRegressor):
         nan_policy: str = "raise",
         checkpoint: Any = None,
         random_state: int | None = None,
+        ledger: Any = None,
+        dataset: str | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -134,6 +141,8 @@ class OnlineLinearRegression(OnlineModel, LinearRegressor):
         self.nan_policy = nan_policy
         self.checkpoint = checkpoint
         self.random_state = random_state
+        self.ledger = ledger
+        self.dataset = dataset
 
     def partial_fit(self, X: Any, y: Any, *, record_ids: Any = None, public: Any = None) -> Self:
         """Take in one batch: one step of the stream.

@@ -69,6 +69,11 @@ class OnlineLogisticRegression(OnlineModel, LinearClassifier):
         with the same parameters goes on from there.
     random_state : int, optional
         None draws secure noise. An integer makes the result reproducible and not private.
+    ledger : Ledger or path, optional
+        A ledger whose budget pays for the whole stream before its first step, and for every new
+        stream. Needs secure noise.
+    dataset : str, optional
+        Name of the budget in the ledger, if it holds several.
 
     Attributes
     ----------
@@ -121,6 +126,8 @@ class OnlineLogisticRegression(OnlineModel, LinearClassifier):
         nan_policy: str = "raise",
         checkpoint: Any = None,
         random_state: int | None = None,
+        ledger: Any = None,
+        dataset: str | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -140,6 +147,8 @@ class OnlineLogisticRegression(OnlineModel, LinearClassifier):
         self.nan_policy = nan_policy
         self.checkpoint = checkpoint
         self.random_state = random_state
+        self.ledger = ledger
+        self.dataset = dataset
 
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, *, record_ids: Any = None, public: Any = None
@@ -230,7 +239,7 @@ class OnlineLogisticRegression(OnlineModel, LinearClassifier):
         if run.recipe.steps is not None:
             return None
         # The horizon grows with the stream: sqrt(t) (L^2 + 2 L noise)^(1/2) / radius.
-        dimension = len(run.leaders[0].iterate())
+        dimension = len(run.thetas[0])
         lipschitz = float(run.recipe.query.radius())
         noise = run.noise(run.live + 1) * math.sqrt(dimension)
         batch, steps = kept["batch_size"], run.steps + 1

@@ -18,11 +18,12 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from privopt.estimators.linear_model import Targets
-from privopt.estimators.online_run import OneLeader, OnlineRun, Recipe, Spent, fresh_name
+from privopt.estimators.online_run import OneLeader, OnlineRun, Recipe, Spent
 from privopt.estimators.resumable import Resumable
 from privopt.geometry import Domain, L2Ball
+from privopt.ledger import account_for
 from privopt.mechanisms.checkpoint import Checkpoint
-from privopt.noise import Source, source_for
+from privopt.noise import Source, fresh_name, source_for
 from privopt.oracle import Query
 from privopt.privacy import Budget, Certificate, Neighbouring, Refused
 from privopt.privacy.participation import Participation
@@ -110,8 +111,11 @@ class OnlineModel(Resumable):
         records = run.check(rows, names)
         entry = None
         if public is not None:
-            thetas = [leader.iterate() for leader in run.leaders]
-            entry = run.trace.entry(aside._design(public[0]), public[1].labels, thetas)
+            entry = run.trace.entry(aside._design(public[0]), public[1].labels, run.thetas)
+        if self._run is None:
+            account = account_for(self.ledger, self.dataset)
+            if account is not None:
+                run.charge(account)
         if self._run is None and self.checkpoint is not None:
             run.checkpoint = Checkpoint(self.checkpoint, fresh_name())
             run.checkpoint.begin(run.public(kept))
@@ -244,7 +248,7 @@ class OnlineModel(Resumable):
         run, extra = self._run, self._kept
         assert run is not None
         problem = self._problem(1, extra["features"])
-        thetas = [leader.iterate() for leader in run.leaders]
+        thetas = run.thetas
         if self.average:
             thetas = [total / run.steps if run.steps else total for total in run.totals]
         theta = np.stack(thetas)

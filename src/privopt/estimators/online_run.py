@@ -9,17 +9,18 @@ import copy
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from privopt.estimators.ledger import Ledger
+from privopt.estimators.participants import Participants
 from privopt.estimators.public_trace import PublicTrace
+from privopt.ledger import SEEDED, Dataset
 from privopt.mechanisms import HOOK, CorrelatedGaussian, Gate
 from privopt.mechanisms.checkpoint import AGAIN, Checkpoint
-from privopt.noise import SecureSource, Source
+from privopt.noise import Source, fresh_name
 from privopt.oracle import Oracle, Query, RowBounds
 from privopt.privacy import Accountant, Budget, Certificate, Event, Log, Refused, spend
 from privopt.privacy.events import FULL, ROOT, StreamPath, StreamPosition
@@ -107,10 +108,12 @@ class OnlineRun:
     ) -> None:
         self.recipe, self.leaders, self.spent = recipe, list(leaders), spent
         self.key = key or fresh_name()
-        self.totals = [np.zeros_like(leader.iterate()) for leader in leaders]
+        self.thetas = [leader.iterate() for leader in leaders]
+        self.totals = [np.zeros_like(theta) for theta in self.thetas]
         self.checkpoint: Checkpoint | None = None
+        self.mark: dict[str, Any] | None = None
         self.unnamed, self.live = False, 0
-        self.ledger = Ledger(recipe.rule, self.key)
+        self.participants = Participants(recipe.rule, self.key)
         self.trace = PublicTrace(recipe.problem, recipe.classification)
         self.private, self._source = source.private, source
         self._process, self._whole = os.getpid(), True
@@ -139,13 +142,12 @@ class OnlineRun:
                 f"this stream was declared for {self.recipe.steps} steps, and all are done: "
                 "begin another with clone(), which has a budget of its own."
             )
-        return [] if names is None else self.ledger.digests(names, rows, self.steps)
+        return [] if names is None else self.participants.digests(names, rows, self.steps)
 
     def step(
         self, X: Any, labels: Sequence[np.ndarray], regularisation: float | None
     ) -> list[OneLeader]:
         """Release one step; the leaders as they will be once it is committed."""
-        self._whole = False
         oracle = Oracle.over(
             X,
             labels[0],
@@ -161,7 +163,8 @@ class OnlineRun:
         ):
             if index:
                 oracle = oracle.labelled(labels[index], classification=self.recipe.classification)
-            sealed = oracle.everything().ask(self.recipe.query, leader.iterate())
+            sealed = oracle.everything().ask(self.recipe.query, self.thetas[index])
+            self._whole = False  # from here on the noise has moved
             released = self._gate.release(mechanism, sealed)
             leader = copy.copy(leader)
             if isinstance(leader, Leader):
@@ -176,17 +179,16 @@ class OnlineRun:
         self, leaders: Sequence[OneLeader], records: list[str], unnamed: bool, extra: Any
     ) -> None:
         """Write the step down, then let it be seen."""
-        totals = [
-            total + leader.iterate() for total, leader in zip(self.totals, leaders, strict=True)
-        ]
+        thetas = [leader.iterate() for leader in leaders]
+        totals = [total + theta for total, theta in zip(self.totals, thetas, strict=True)]
         live, unnamed = self.live + 1, self.unnamed or unnamed
         if self.checkpoint is not None:
             model = self._public(leaders, totals, live, unnamed)
-            model |= {"enrolled": self.ledger.enrolled + len(records), "extra": extra}
+            model |= {"enrolled": self.participants.enrolled + len(records), "extra": extra}
             self.checkpoint.save(model, self._secret(), records)
-        self.ledger.enter(self.steps, records)
-        self.leaders, self.totals, self.live, self.unnamed = list(leaders), totals, live, unnamed
-        self._whole = True
+        self.participants.enter(self.steps, records)
+        self.leaders, self.thetas, self.totals = list(leaders), thetas, totals
+        self.live, self.unnamed, self._whole = live, unnamed, True
 
     def noise(self, live: int) -> float:
         """Standard deviation of a coordinate of the sums after so many steps of this stream."""
@@ -205,7 +207,19 @@ class OnlineRun:
             assumptions=(*assumptions, *self._promises()),
             settings={**settings, "noise": self.factorization.name, "steps": self.steps},
         )
-        return replace(found, releases=self.steps * self.recipe.models)
+        return replace(found, releases=self.steps * self.recipe.models, ledger=self.mark)
+
+    def charge(self, account: Dataset) -> None:
+        """Pay a ledger for all steps of this stream, before the first of them."""
+        if not self.private:
+            raise Refused(SEEDED)
+        budget, log = self.recipe.budget, Log()
+        for event in self._events(self.factorization.steps):
+            log.append(event)
+        reservation = account.reserve(spend(log), budget, what=self.recipe.solver, touched=True)
+        whole = Certificate.from_log(log, budget, solver=self.recipe.solver, private=True)
+        self.mark = reservation.mark
+        reservation.commit(replace(whole, ledger=self.mark))
 
     def epsilon_at_end(self) -> float:
         """Epsilon once all declared steps are done."""
@@ -236,14 +250,19 @@ class OnlineRun:
         log = Log()
         for stream in self.spent:
             log.append(Event("CorrelatedGaussian", (Gaussian(stream.mu, stream.single),)))
+        for event in self._events(released):
+            log.append(event)
+        return log
+
+    def _events(self, released: int) -> Iterator[Event]:
+        """The last of the live stream's releases for each model: it stands for all before it."""
         if not released:
-            return log
+            return
         for mechanism in self._mechanisms:
             kinds = (Gaussian(1 / self.multiplier, self._share() / self.multiplier),)
             path = StreamPath(mechanism.factorization, mechanism.participation, [])
             position = StreamPosition(path, released - 1)
-            log.append(Event("CorrelatedGaussian", kinds, (ROOT,), 0, FULL, None, position))
-        return log
+            yield Event("CorrelatedGaussian", kinds, (ROOT,), 0, FULL, None, position)
 
     def _share(self) -> float:
         return float(self.recipe.query.radius()) / self.recipe.reach
@@ -256,7 +275,7 @@ class OnlineRun:
     def public(self, extra: Any) -> dict[str, Any]:
         """All but the noise, as JSON values."""
         model = self._public(self.leaders, self.totals, self.live, self.unnamed)
-        return {**model, "enrolled": self.ledger.enrolled, "extra": extra}
+        return {**model, "enrolled": self.participants.enrolled, "extra": extra}
 
     def _public(
         self, leaders: Sequence[OneLeader], totals: list[np.ndarray], live: int, unnamed: bool
@@ -267,6 +286,7 @@ class OnlineRun:
             "live": live,
             "unnamed": unnamed,
             "private": self.private,
+            "mark": self.mark,
             "leaders": [
                 {name: _listed(getattr(leader, name)) for name in leader.STATE}
                 for leader in leaders
@@ -279,11 +299,12 @@ class OnlineRun:
         for leader, state in zip(self.leaders, model["leaders"], strict=True):
             for name, value in state.items():
                 setattr(leader, name, np.array(value) if isinstance(value, list) else value)
+        self.thetas = [leader.iterate() for leader in self.leaders]
         self.totals = [np.array(total) for total in model["totals"]]
         self.live, self.unnamed = model["live"], model["unnamed"]
-        self.private = self.private and model["private"]
-        self.ledger = Ledger(self.recipe.rule, self.key, records)
-        if self.ledger.enrolled != model["enrolled"]:
+        self.private, self.mark = self.private and model["private"], model["mark"]
+        self.participants = Participants(self.recipe.rule, self.key, records)
+        if self.participants.enrolled != model["enrolled"]:
             raise Refused("the list of participations was cut or altered: use another folder.")
 
     def follow(self, old: OnlineRun) -> None:
@@ -291,9 +312,11 @@ class OnlineRun:
         for leader, before in zip(self.leaders, old.leaders, strict=True):
             for name in leader.STATE:
                 setattr(leader, name, getattr(before, name))
+        self.thetas = [leader.iterate() for leader in self.leaders]
         self.totals, self.unnamed, self.trace = old.totals, old.unnamed, old.trace
         self.private = self.private and old.private
-        self.ledger = old.ledger
+        self.participants = old.participants
+        self.participants.rule = self.recipe.rule
 
     def _secret(self) -> dict[str, np.ndarray]:
         """The noise buffers of every model, by name, and what else a stream keeps."""
@@ -323,11 +346,6 @@ def _row_norm(factorization: Factorization, steps: int) -> float:
     if isinstance(factorization, OpenEnded):
         return factorization.row_norm(steps)
     return float(factorization.row_norms()[steps - 1])
-
-
-def fresh_name() -> str:
-    """A name for a run or a stream that no other has."""
-    return SecureSource().coins.bytes(16).hex()
 
 
 def _listed(value: Any) -> Any:

@@ -9,12 +9,16 @@ from typing import Any, Self, cast
 from sklearn.base import clone
 
 from privopt.estimators.linear_model import LinearModel
-from privopt.estimators.online_run import OnlineRun, Spent, fresh_name
+from privopt.estimators.online_run import OnlineRun, Spent
+from privopt.ledger import account_for
 from privopt.mechanisms.checkpoint import Checkpoint
+from privopt.noise import fresh_name
 from privopt.privacy import Refused
 
-APART = ("checkpoint", "random_state")
+APART = ("checkpoint", "random_state", "ledger", "dataset")
 """Parameters that say where and how, not what: they may change between two processes."""
+NOISE = ("epsilon", "delta", "n_steps", "noise", "max_participations", "min_separation_steps")
+"""Parameters that a new stream may change; all others belong to the model or to its guarantee."""
 
 
 class Resumable(LinearModel):
@@ -24,6 +28,7 @@ class Resumable(LinearModel):
     """
 
     checkpoint: Any
+    n_steps: int | None
     _run: OnlineRun | None = None
     _kept: dict[str, Any]
 
@@ -69,7 +74,7 @@ class Resumable(LinearModel):
 
     def start_new_stream(self) -> Self:
         """Go on with the model, but with fresh noise: after a crash that lost the noise, or to
-        change parameters that a stream fixes, such as ``data_norm``.
+        change what a stream fixes: its budget, its number of steps, its noise, its rule.
 
         The budget pays for both streams. The new one gets what the old one has left, so it is
         noisier; with a larger ``epsilon``, set before, it need not be.
@@ -85,9 +90,21 @@ class Resumable(LinearModel):
                 old = before._loaded(model, checkpoint.records(model["step"]))
         if old is None:
             raise Refused("there is no stream to go on with: begin with partial_fit.")
+        changed = self._changed(kept)
+        if set(changed) - set(NOISE):
+            name = next(name for name in changed if name not in NOISE)
+            raise Refused(
+                f"{name} belongs to the model or to its guarantee: set it back, or clone() the "
+                "estimator for a run of its own."
+            )
+        if self._parameters()["n_steps"] is not None and cast(int, self.n_steps) <= old.steps:
+            raise Refused("all declared steps are done: raise n_steps for another stream.")
         kept = {**kept, "parameters": self._parameters()}
         run = self._begin(kept, len(old.leaders), old.steps, old.given_up(seen), old.key)
         run.follow(old)
+        account = account_for(self.ledger, self.dataset)
+        if account is not None:
+            run.charge(account)
         if checkpoint is not None:
             checkpoint.renew(old.steps, fresh_name(), run.public(kept))
             run.checkpoint = checkpoint
@@ -105,13 +122,19 @@ class Resumable(LinearModel):
         run.load(model, records)
         return run
 
-    def _refuse_changes(self, extra: dict[str, Any]) -> None:
+    def _changed(self, kept: dict[str, Any]) -> list[str]:
+        """Names of the parameters that are not those of the run."""
         now = self._parameters()
-        changed = sorted(name for name in now if now[name] != extra["parameters"].get(name))
+        return sorted(name for name in now if now[name] != kept["parameters"].get(name))
+
+    def _refuse_changes(self, kept: dict[str, Any]) -> None:
+        changed = self._changed(kept)
         if changed:
+            renewed = "call start_new_stream(), which accounts both"
+            anew = "clone() the estimator for a run of its own"
             raise Refused(
-                f"{changed[0]} cannot change within a stream, whose noise was made for it: set it "
-                "back, or call start_new_stream(), which accounts both."
+                f"{changed[0]} cannot change within a stream: set it back, or "
+                f"{renewed if changed[0] in NOISE else anew}."
             )
 
     def _refuse_a_copy(self) -> None:

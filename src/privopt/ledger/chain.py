@@ -103,8 +103,8 @@ class Chain:
         self.number, self.last = entry.number, entry.hash
 
     def _apply(self, entry: Entry) -> None:
-        body = entry.content
         if entry.action == "create":
+            body = entry.content
             if entry.dataset in self.accounts:
                 raise ValueError("created twice")
             budget = Budget(**body["budget"])
@@ -117,7 +117,7 @@ class Chain:
             return
         account = self.accounts[entry.dataset]
         if entry.action == "reserve":
-            self._reserve(account, entry, body)
+            self._reserve(account, entry, entry.content)
             return
         release = account.open[entry.release]
         if entry.action == "touch":

@@ -20,6 +20,8 @@ from privopt.privacy import Budget, Certificate, Neighbouring, Refused
 from privopt.privacy.certificate import charges_from_list
 from privopt.privacy.filters import Composition, Cost, Remaining
 
+SEEDED = "a seeded run is not private, and a ledger does not take it: leave random_state=None."
+
 
 class Ledger:
     """Budgets of data sets, kept in an SQLite file.

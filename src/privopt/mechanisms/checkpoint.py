@@ -10,8 +10,9 @@ the noise of the step before removed.
 A process killed at any moment therefore leaves the last committed step with its own noise. A step
 that was not committed released nothing, and is repeated with fresh noise, since the state of the
 generator is never written. What cannot be continued truthfully is refused: a file that was cut or
-altered, noise of another run, a model and noise of different steps. A second process that goes on
-with the same folder finds its next noise file taken.
+altered, noise of another run, a model and noise of different steps. Loading and saving hold a lock,
+and a save begins by looking whether the folder's last step is still its own: of two processes that
+go on from one step, the second is refused.
 
 Restoring the whole folder from a backup cannot be noticed here. It must not be done after later
 steps were published: they would be released twice, and only once accounted.
@@ -24,6 +25,8 @@ import hashlib
 import io
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +35,14 @@ import numpy as np
 
 from privopt.privacy.budget import Refused
 
-MODEL, NOISE, RECORDS = "model", "noise-", "records"
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+MODEL, NOISE, RECORDS, LOCK = "model", "noise-", "records", "lock"
+ELSEWHERE = "another process has gone on with this run: resume() from its last step."
+ANEW = "begin a run with a budget of its own in another folder."
 AGAIN = "call start_new_stream() to go on with fresh noise, both streams accounted."
 
 
@@ -58,22 +68,45 @@ class Checkpoint:
     def begin(self, model: dict[str, Any]) -> None:
         """Commit step 0 of a new run, before anything is released."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        if any(self.folder.iterdir()):
-            raise Refused("the checkpoint's folder is not empty: use another folder.")
-        self._commit(0, model, {})
+        with self._alone():
+            if any(path.name != LOCK for path in self.folder.iterdir()):
+                raise Refused("the checkpoint's folder is not empty: use another folder.")
+            self._commit(0, model, {})
 
     def save(self, model: dict[str, Any], noise: dict[str, np.ndarray], records: list[str]) -> None:
         """Commit the next step. When this returns, and not before, the model may be published."""
         step = self.step + 1
-        self._commit(step, model, noise, records)
-        (self.folder / f"{NOISE}{step - 1}").unlink(missing_ok=True)
+        with self._alone():
+            self._still_mine()
+            self._commit(step, model, noise, records)
+            (self.folder / f"{NOISE}{step - 1}").unlink(missing_ok=True)
 
     def renew(self, step: int, nonce: str, model: dict[str, Any]) -> None:
         """Give up the noise, whatever is left of it, and commit a new stream at the same step."""
-        self.nonce = nonce
-        for path in self.folder.glob(f"{NOISE}*"):
-            path.unlink(missing_ok=True)
-        self._commit(step, model, {})
+        with self._alone():
+            self.nonce = nonce
+            for path in self.folder.glob(f"{NOISE}*"):
+                path.unlink(missing_ok=True)
+            self._commit(step, model, {})
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other process loads or saves meanwhile. The system drops the lock of a dead one; where
+        it has no locks, the noise file of the next step can still be made by one process only."""
+        if fcntl is None:
+            yield
+            return
+        descriptor = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _still_mine(self) -> None:
+        model = self.model_of(self.folder)
+        if model is None or (model["nonce"], model["step"]) != (self.nonce, self.step):
+            raise Refused(ELSEWHERE)
 
     def _commit(
         self,
@@ -107,10 +140,7 @@ class Checkpoint:
         try:
             os.link(draft, self.folder / name)
         except FileExistsError:
-            raise Refused(
-                "another process has gone on with this run: construct the estimator again to "
-                "resume from its last step."
-            ) from None
+            raise Refused(ELSEWHERE) from None
         finally:
             draft.unlink()
         self._flush_folder()
@@ -128,6 +158,8 @@ class Checkpoint:
         return draft
 
     def _flush_folder(self) -> None:
+        if os.name != "posix":
+            return  # elsewhere a folder is not a file
         descriptor = os.open(self.folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -143,25 +175,28 @@ class Checkpoint:
             if home.is_dir() and any(home.glob(f"{NOISE}*")):
                 raise Refused("the folder holds noise without its model: use another folder.")
             return None
-        model, rest = _opened((home / MODEL).read_bytes(), "the model file")
+        model, rest = _opened((home / MODEL).read_bytes(), "the model file", ANEW)
         if rest or not {"nonce", "step"} <= set(model):
-            raise Refused("the model file is not one of this library: use another folder.")
+            raise Refused(f"the model file is not one of this library: {ANEW}")
         return model
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> tuple[Checkpoint, Saved] | None:
         """The run in a folder, ready to go on; None if there is none."""
-        model = cls.model_of(folder)
-        if model is None:
+        found = cls(folder, "")
+        if not found.folder.is_dir():
             return None
-        found = cls(folder, model["nonce"])
-        found.step = step = int(model["step"])
-        saved = Saved(model, found._noise(step), found.records(step))
-        for path in found.folder.iterdir():
-            # Left over from a step that was not committed, or from the one before the last.
-            stale = path.name.startswith(NOISE) and path.name != f"{NOISE}{step}"
-            if stale or path.name.endswith(".draft"):
-                path.unlink(missing_ok=True)
+        with found._alone():
+            model = cls.model_of(folder)
+            if model is None:
+                return None
+            found.nonce, found.step = model["nonce"], int(model["step"])
+            saved = Saved(model, found._noise(found.step), found.records(found.step))
+            for path in found.folder.iterdir():
+                # Left over from a step that was not committed, or from the one before the last.
+                stale = path.name.startswith(NOISE) and path.name != f"{NOISE}{found.step}"
+                if stale or path.name.endswith(".draft"):
+                    path.unlink(missing_ok=True)
         return found, saved
 
     def newest_noise(self) -> int:
@@ -175,7 +210,7 @@ class Checkpoint:
             newest = self.newest_noise()
             age = "missing, or older" if newest < step else "newer"
             raise Refused(f"the noise buffers are {age} than the model: {AGAIN}")
-        head, rest = _opened(path.read_bytes(), "the noise file")
+        head, rest = _opened(path.read_bytes(), "the noise file", AGAIN)
         if head.get("nonce") != self.nonce:
             raise Refused(f"the noise buffers belong to another run: {AGAIN}")
         if head.get("step") != step:
@@ -213,9 +248,9 @@ def _sealed(head: dict[str, Any], rest: bytes) -> bytes:
     return hashlib.sha256(content).hexdigest().encode() + b"\n" + content
 
 
-def _opened(content: bytes, name: str) -> tuple[dict[str, Any], bytes]:
+def _opened(content: bytes, name: str, advice: str) -> tuple[dict[str, Any], bytes]:
     digest, _, rest = content.partition(b"\n")
     if digest != hashlib.sha256(rest).hexdigest().encode():
-        raise Refused(f"{name} is truncated or was altered: {AGAIN}")
+        raise Refused(f"{name} is truncated or was altered: {advice}")
     head, _, data = rest.partition(b"\n")
     return json.loads(head), data

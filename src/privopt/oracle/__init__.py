@@ -2,6 +2,7 @@
 
 from privopt.oracle.lane import Lane
 from privopt.oracle.mapped import RowMap
+from privopt.oracle.moments import LabelMoments, LeastSquaresMoments, Moments, NormHistogram
 from privopt.oracle.oracle import Oracle, View
 from privopt.oracle.queries import (
     ClippedGradient,
@@ -9,10 +10,6 @@ from privopt.oracle.queries import (
     CountPositive,
     CountRecords,
     GramGradient,
-    LabelMoments,
-    LeastSquaresMoments,
-    Moments,
-    NormHistogram,
     Query,
     RowSum,
     SquaresAlong,

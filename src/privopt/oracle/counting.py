@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace, is_numpy_array
 
 EXACT = 2.0**52
 """Integers in double precision add up exactly as long as no partial sum exceeds this."""
@@ -33,8 +34,26 @@ def whole_steps(counts: np.ndarray, step: float) -> np.ndarray:
     return np.rint(counts).astype(np.int64) * int((1 - margin(1)) / step)
 
 
-def clip_factors(lengths: Any, bound: float, dimension: int) -> np.ndarray:
+def shorten(lengths: Any, bound: float, dimension: int) -> np.ndarray:
     """What vectors of these lengths are multiplied by so that their integers obey the bound."""
     allowed = bound * (1 - margin(dimension))
     factors = allowed / np.maximum(lengths, allowed)
     return np.where(np.isfinite(lengths), factors, 0.0)
+
+
+def row_products(X: Any, other: Any) -> Any:
+    """Inner product of each row with a vector, or with its own row of another matrix, in an order
+    of additions that does not depend on where the row stands, as that of a matrix product may."""
+    if not is_numpy_array(X):
+        return array_namespace(X).sum(X * other, axis=1)
+    return np.einsum("ij,j->i" if other.ndim == 1 else "ij,ij->i", X, other)
+
+
+def added(vectors: Any) -> Any:
+    """Exact sum of vectors cut off toward zero; a NumPy block has no more rows than ``EXACT``
+    allows, and is overwritten."""
+    if not is_numpy_array(vectors):
+        xp = array_namespace(vectors)
+        return xp.sum(xp.astype(xp.trunc(vectors), xp.int64), axis=0)
+    np.trunc(vectors, out=vectors)
+    return np.ones(len(vectors)) @ vectors

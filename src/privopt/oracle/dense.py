@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
 
-from privopt.oracle.counting import EXACT, clip_factors
+from privopt.oracle.counting import EXACT, added, row_products, shorten
 from privopt.oracle.labels import labels_like
-from privopt.oracle.queries import shortened
+from privopt.oracle.moments import shortened
 from privopt.oracle.rows import RowBounds, Weigh
+from privopt.oracle.taming import row_norms, tame, within
 
 BLOCK_BYTES = 3 << 19  # a block of rows this size stays in a core's cache between its two uses
 PARALLEL_BYTES = 1 << 22
@@ -65,14 +66,14 @@ class DenseRows:
         xp = array_namespace(X)
         if not xp.isdtype(X.dtype, "real floating"):
             X = xp.astype(X, xp.float64)
-        X = _within(xp, X, bounds.entries)
+        X = within(xp, X, bounds.entries)
         y = labels_like(y, X, X.dtype, classification)
-        norms = _row_norms(xp, X)
+        norms = row_norms(xp, X)
         wild = ~xp.isfinite(norms)
         active = None
         broken = ~xp.isfinite(y)
         if bool(xp.any(wild)) or bool(xp.any(broken)):
-            X, y, norms, active = _tame(xp, X, y, norms, wild, broken)
+            X, y, norms, active = tame(xp, X, y, norms, wild, broken)
         scale = None
         if bool(xp.any(norms > bounds.data_norm)):
             scale = bounds.data_norm / xp.clip(norms, min=bounds.data_norm)
@@ -97,21 +98,19 @@ class DenseRows:
             return self.precise().counted_sum(theta, weigh, bound, step)
 
         def block(X: Any, rows: slice, slope: Any, offset: float) -> np.ndarray:
-            z = self._settle(self._row_products(X, slope), rows, offset)
+            z = self._settle(row_products(X, slope), rows, offset)
             weights = weigh(z, self._y[rows], self._sizes[rows])
             if self._active is not None:
                 weights = weights * self._active[rows]
             scaled = self._scaled(weights, rows)
-            lengths = self._row_products(X, X) ** 0.5 * abs(scaled)
-            if self.bounds.intercept:
-                lengths = (lengths**2 + (weights * self.bounds.intercept) ** 2) ** 0.5
-            factors = clip_factors(_to_numpy(lengths), bound, self.dimension) / step
+            constants = weights * self.bounds.intercept
+            lengths = (row_products(X, X) * scaled**2 + constants**2) ** 0.5
+            factors = shorten(_to_numpy(lengths), bound, self.dimension) / step
             factors = self._xp.asarray(factors, device=device(X))
             counts = np.empty(self.dimension, dtype=np.int64)
-            counts[: int(X.shape[1])] = self._added(X * (scaled * factors)[:, None])
+            counts[: int(X.shape[1])] = _to_numpy(added(X * (scaled * factors)[:, None]), np.int64)
             if self.bounds.intercept:
-                constants = weights * self.bounds.intercept * factors
-                counts[-1:] = self._added(constants[:, None])
+                counts[-1:] = _to_numpy(added((constants * factors)[:, None]), np.int64)
             return counts
 
         parts = self._over_blocks(theta, block, most=int(EXACT * step / bound))
@@ -277,21 +276,6 @@ class DenseRows:
         slope = self._xp.asarray(theta[:features], dtype=self._dtype, device=device(self._X))
         return slope, offset
 
-    def _row_products(self, X: Any, other: Any) -> Any:
-        """Inner product of each row with a vector, or with its own row, in an order of additions
-        that does not depend on where the row stands, as that of a matrix product may."""
-        if not is_numpy_array(X):
-            return self._xp.sum(X * other, axis=1)
-        return np.einsum("ij,j->i" if other.ndim == 1 else "ij,ij->i", X, other)
-
-    def _added(self, vectors: Any) -> np.ndarray:
-        """Sum of vectors cut off toward zero, exact: a block has no more rows than doubles hold."""
-        if not is_numpy_array(vectors):
-            whole = self._xp.astype(self._xp.trunc(vectors), self._xp.int64)
-            return _to_numpy(self._xp.sum(whole, axis=0), np.int64)
-        np.trunc(vectors, out=vectors)
-        return (np.ones(len(vectors)) @ vectors).astype(np.int64)
-
     def _margins(self, X: Any, rows: slice, slope: Any, offset: float) -> Any:
         return self._settle(X @ slope, rows, offset)
 
@@ -360,9 +344,7 @@ class DenseRows:
     def _over_blocks(
         self, theta: np.ndarray, block: Callable[..., Any], most: int = 1 << 15
     ) -> list[Any]:
-        """Apply ``block`` to blocks of rows, in parallel for large NumPy arrays.
-
-        NumPy blocks have at most ``most`` rows."""
+        """Apply ``block`` to blocks of rows (NumPy: ``most`` at most), large arrays in parallel."""
         slope, offset = self._split(theta)
         if self.count == 0:
             return []
@@ -389,38 +371,6 @@ class DenseRows:
         with _blas().limit(limits=1):
             results = list(_pool(os.getpid(), workers).map(run, shares))
         return [result for share in results for result in share]
-
-
-def _row_norms(xp: Any, X: Any) -> Any:
-    if is_numpy_array(X):
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.sqrt(np.einsum("ij,ij->i", X, X))
-    return xp.sqrt(xp.sum(X * X, axis=1))
-
-
-def _within(xp: Any, X: Any, bound: float) -> Any:
-    """X with its finite entries clipped; a copy only if one of them has to be."""
-    if math.isinf(bound) or 0 in X.shape:
-        return X
-    with np.errstate(invalid="ignore"):
-        outside = xp.isfinite(X) & (abs(X) > bound)
-    return xp.where(outside, xp.sign(X) * bound, X) if bool(xp.any(outside)) else X
-
-
-def _tame(xp: Any, X: Any, y: Any, norms: Any, wild: Any, broken: Any) -> tuple[Any, Any, Any, Any]:
-    """Copy the data, empty the rows that are not numbers, rescale those whose square overflows."""
-    X, y = xp.asarray(X, copy=True), xp.asarray(y, copy=True)
-    missing = ~xp.all(xp.isfinite(X), axis=1) | broken
-    X[missing, :] = 0.0
-    y[missing] = 1.0
-    huge = wild & ~missing
-    if bool(xp.any(huge)):
-        X[huge, :] = X[huge, :] / xp.max(xp.abs(X[huge, :]), axis=1, keepdims=True)
-        # A direction survives an overflow; its length is beyond any bound, so it is clipped anyway.
-        X[huge, :] = X[huge, :] * 2.0**60
-    norms = _row_norms(xp, X)
-    active = xp.astype(~missing, X.dtype)
-    return X, y, norms, active
 
 
 def _to_numpy(values: Any, dtype: Any = np.float64) -> np.ndarray:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from privopt.oracle.counting import EXACT, clip_factors
+from privopt.oracle.counting import EXACT, shorten
 from privopt.oracle.labels import labels_like
-from privopt.oracle.queries import shortened
+from privopt.oracle.moments import shortened
 from privopt.oracle.rows import RowBounds, Weigh
 
 
@@ -91,7 +91,7 @@ class SparseRows:
         squares = sp.csr_array((X.data**2, X.indices, X.indptr), shape=X.shape).sum(axis=1)
         constants = weights * self.bounds.intercept
         lengths = np.hypot(np.sqrt(squares) * np.abs(scaled), constants)
-        factors = clip_factors(lengths, bound, self.dimension) / step
+        factors = shorten(lengths, bound, self.dimension) / step
         entries = np.trunc(X.data * np.repeat(scaled * factors, np.diff(X.indptr)))
         features = X.shape[1]
         counts = np.zeros(self.dimension, dtype=np.int64)

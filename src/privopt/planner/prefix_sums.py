@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 
+from privopt.ledger import SEEDED, Dataset, Reservation, account_for
 from privopt.mechanisms import HOOK, CorrelatedGaussian, Gate
 from privopt.noise import Source, source_for
 from privopt.oracle import Oracle, RowBounds, RowSum
-from privopt.privacy import Budget, Certificate, Neighbouring, Participation, Refused
+from privopt.privacy import (
+    ROOT,
+    Budget,
+    Certificate,
+    Neighbouring,
+    Participation,
+    Refused,
+    Spend,
+    charge_of,
+    kinds,
+)
 from privopt.privacy.factorizations import Factorization, named
 from privopt.privacy.factorizations.open_ended import OpenEnded
 from privopt.privacy.profiles import gaussian_mu
@@ -32,6 +44,7 @@ class PrefixSums(Iterator[np.ndarray]):
         factorization: Factorization,
         participation: Participation,
         source: Source,
+        account: Dataset | None = None,
     ) -> None:
         self._items, self._bound, self._budget = items, bound, budget
         squared = factorization.sensitivity_squared(participation)
@@ -41,8 +54,10 @@ class PrefixSums(Iterator[np.ndarray]):
             factorization, math.sqrt(squared) / mu * (1 + 1e-12), participation
         )
         self._source = source
+        self._paid = None if account is None else _charged(account, budget, mu, source)
         self._gate = Gate(source, hook=HOOK.get())
         self._total: np.ndarray | None = None
+        self._settled = False
 
     @property
     def noise_std(self) -> np.ndarray:
@@ -59,7 +74,7 @@ class PrefixSums(Iterator[np.ndarray]):
         """What the sums given so far have cost."""
         mechanism, rule = self._mechanism, self._mechanism.participation
         assert rule is not None
-        return Certificate.from_log(
+        certificate = Certificate.from_log(
             self._gate.log,
             self._budget,
             solver="prefix_sums",
@@ -78,9 +93,17 @@ class PrefixSums(Iterator[np.ndarray]):
                 "bound": self._bound,
             },
         )
+        return certificate if self._paid is None else replace(certificate, ledger=self._paid.mark)
 
     def __next__(self) -> np.ndarray:
-        batch = _rows(next(self._items))
+        try:
+            item = next(self._items)
+        except StopIteration:
+            if self._paid is not None and not self._settled:
+                self._settled = True
+                self._paid.commit(self.certificate)
+            raise
+        batch = _rows(item)
         if self._total is not None and batch.shape[1] != len(self._total):
             raise ValueError(f"all items of the stream have {len(self._total)} coordinates.")
         oracle = Oracle.over(
@@ -108,6 +131,8 @@ def prefix_sums(
     participation: Participation | None = None,
     neighbouring: str = "zero_out",
     random_state: int | None = None,
+    ledger: Any = None,
+    dataset: str | None = None,
 ) -> PrefixSums:
     """Private running sums of a stream of vectors, with one budget for all of them.
 
@@ -131,6 +156,11 @@ def prefix_sums(
     neighbouring : {"zero_out", "replace_one"}, default="zero_out"
     random_state : int, optional
         Makes the noise reproducible, and the certificate say that the result is not private.
+    ledger : Ledger or path, optional
+        Charges the whole stream to the budget of ``dataset`` before its first item is read, or
+        refuses it.
+    dataset : str, optional
+        Name of the budget in the ledger; may be left out if there is only one.
 
     Returns
     -------
@@ -168,7 +198,16 @@ def prefix_sums(
         if n_steps < 1:
             raise ValueError(f"n_steps must be positive, got {n_steps}.")
         factorization = named(noise, n_steps, rule)
-    return PrefixSums(iter(stream), bound, budget, factorization, rule, source_for(random_state))
+    source, account = source_for(random_state), account_for(ledger, dataset)
+    return PrefixSums(iter(stream), bound, budget, factorization, rule, source, account)
+
+
+def _charged(account: Dataset, budget: Budget, mu: float, source: Source) -> Reservation:
+    """All sums together are mu-GDP, however many are taken: the noise is calibrated to that."""
+    if not source.private:
+        raise Refused(SEEDED)
+    planned = Spend({ROOT: charge_of(kinds.Gaussian(mu, mu))})
+    return account.reserve(planned, budget, what="prefix_sums", touched=True)
 
 
 def _rows(item: Any) -> np.ndarray:

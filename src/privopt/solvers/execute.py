@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from privopt.ledger import Dataset, stored
+from privopt.ledger import SEEDED, Dataset, stored
 from privopt.mechanisms import HOOK, Gate
 from privopt.noise import SilentSource, Source
 from privopt.oracle import Oracle
@@ -72,9 +72,7 @@ def execute(
             raise ValueError("a key belongs to a ledger: give ledger= as well.")
         return run()
     if not source.private:
-        raise Refused(
-            "a seeded run is not private, and a ledger does not take it: leave random_state=None."
-        )
+        raise Refused(SEEDED)
     reservation = account.reserve(planned, budget, what=plan.name, key=key, touched=True)
     if reservation.answer is not None:
         certificate, thetas = stored(reservation.answer)

@@ -11,7 +11,7 @@ from privopt.privacy.budget import Refused
 from privopt.privacy.participation import Participation
 
 
-class Ledger:
+class Participants:
     """Enforces a participation rule for records that are named.
 
     Names are kept as digests, keyed by the run.

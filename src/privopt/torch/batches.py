@@ -1,0 +1,240 @@
+"""Batches: who takes part in which step. A schedule is public but for the indices it draws.
+
+The rate, the divisor and the number of steps follow from public constants: the batch size that was
+asked for and the declared number of records. A drawn batch size is private and is used nowhere.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_map
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+)
+
+from privopt.noise import Source
+from privopt.oracle.sampling import COUPLING, GeometricSkips, Sampler
+from privopt.privacy.budget import Refused
+from privopt.privacy.events import FULL, ROOT, Cell, Sampling
+
+
+class Schedule(ABC):
+    """Steps, cells and sampling are public; ``draw`` returns the secret members of a step."""
+
+    name: str
+    steps_per_epoch: int
+    expected_batch_size: float
+    sampling: Sampling
+
+    @abstractmethod
+    def cells(self, step: int) -> tuple[Cell, ...]:
+        """The part of the public partition that a step asks."""
+
+    @abstractmethod
+    def draw(self, step: int) -> np.ndarray: ...
+
+    def likely_size(self) -> int:
+        """A public size that a batch rarely exceeds."""
+        size = self.expected_batch_size
+        return math.ceil(size + 4 * math.sqrt(size * (1 - self.sampling.rate)))
+
+    @abstractmethod
+    def state(self) -> np.ndarray:
+        """What is drawn once for all steps, and must stay when training goes on elsewhere."""
+
+    @abstractmethod
+    def load(self, state: np.ndarray) -> None: ...
+
+
+class PoissonBatches(Schedule):
+    """Each record by a coin of its own; with several groups, a record's group takes turns.
+
+    Groups are dealt by independent coins, so they hold under every relation. Step t holds each
+    member of group t mod ``groups`` with probability rate = groups * batch_size / records: the
+    expected batch size is ``batch_size`` (Choquette-Choo et al., 2023).
+    """
+
+    name = "poisson"
+
+    def __init__(
+        self, count: int, records: int, batch_size: int, groups: int, source: Source
+    ) -> None:
+        self._count, self.groups = count, groups
+        self._sampler = _sampler(source)
+        self.sampling = Sampling(min(1.0, groups * batch_size / records))
+        self.expected_batch_size = float(batch_size)
+        self.steps_per_epoch = -(-records // batch_size)
+        self._dealt = self._sampler.groups(count, groups) if groups > 1 else np.zeros(count, int)
+
+    def cells(self, step: int) -> tuple[Cell, ...]:
+        return ((step % self.groups,),) if self.groups > 1 else (ROOT,)
+
+    def draw(self, step: int) -> np.ndarray:
+        chosen = self._sampler.choose(self._count, self.sampling.rate, step + 1)
+        return chosen[self._dealt[chosen] == step % self.groups]
+
+    def state(self) -> np.ndarray:
+        return self._dealt
+
+    def load(self, state: np.ndarray) -> None:
+        self._dealt = _checked(state, self._count, self.groups)
+
+
+class FixedOrder(Schedule):
+    """The same batches in the same order in every epoch, cut from one random order of the records.
+
+    No amplification by sampling is claimed. A record keeps its place only if nobody is added or
+    removed: zero_out and replace_one.
+    """
+
+    name = "fixed"
+    sampling = FULL
+
+    def __init__(self, count: int, batch_size: int, source: Source) -> None:
+        self._count = count
+        self.steps_per_epoch = -(-count // batch_size)
+        self.expected_batch_size = count / self.steps_per_epoch
+        self._order = np.asarray(_sampler(source).order(count))
+
+    def cells(self, step: int) -> tuple[Cell, ...]:
+        return ((step % self.steps_per_epoch,),)
+
+    def draw(self, step: int) -> np.ndarray:
+        part, parts = step % self.steps_per_epoch, self.steps_per_epoch
+        return self._order[self._count * part // parts : self._count * (part + 1) // parts]
+
+    def state(self) -> np.ndarray:
+        return self._order
+
+    def load(self, state: np.ndarray) -> None:
+        order = _checked(state, self._count, self._count)
+        if len(np.unique(order)) != self._count:
+            raise Refused("this is not an order of these records.")
+        self._order = order
+
+
+def _sampler(source: Source) -> Sampler:
+    return COUPLING.get() or GeometricSkips(source)
+
+
+def _checked(state: Any, count: int, below: int) -> np.ndarray:
+    values = np.asarray(state, dtype=np.int64)
+    if values.shape != (count,) or (count and not 0 <= values.min() <= values.max() < below):
+        raise Refused("this state belongs to another data set.")
+    return values
+
+
+def check_loader(loader: object) -> DataLoader[Any]:
+    """A plain loader of a data set with a length; its sampler, which is replaced, is ordinary."""
+    if not isinstance(loader, DataLoader):
+        raise ValueError(f"loader must be a torch DataLoader, got {type(loader).__name__}.")
+    if isinstance(loader.dataset, IterableDataset) or not hasattr(loader.dataset, "__len__"):
+        raise ValueError("private batches are drawn by index: the data set needs a length.")
+    if loader.batch_size is None:
+        raise ValueError("the loader needs a batch_size: it is the public expected batch size.")
+    if type(loader.sampler) not in (RandomSampler, SequentialSampler) or (
+        isinstance(loader.sampler, RandomSampler)
+        and (loader.sampler.replacement or loader.sampler._num_samples is not None)
+    ):
+        raise ValueError(
+            "the loader's own sampler would be replaced by one that the accountant knows: give a "
+            "loader with shuffle=True or False and no sampler."
+        )
+    return loader
+
+
+class PrivateLoader:
+    """One pass of iteration is one epoch of the schedule. Each batch is for one ``step``.
+
+    A batch that was looked at but not stepped is given again: nothing is drawn twice. A batch may
+    be empty, and is stepped like any other.
+    """
+
+    def __init__(self, loader: DataLoader[Any], schedule: Schedule, steps: int) -> None:
+        self._loader, self._schedule, self._steps = loader, schedule, steps
+        self._drawn: dict[int, np.ndarray] = {}
+        self.done = 0  # steps that are over
+        self.waiting: int | None = None  # examples of the batch that waits for its step
+
+    def __len__(self) -> int:
+        return self._schedule.steps_per_epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.done >= self._steps:
+            raise Refused(
+                f"all {self._steps} steps of the budget are used: plan more epochs from the start."
+            )
+        per_epoch = self._schedule.steps_per_epoch
+        steps = range(self.done, min((self.done // per_epoch + 1) * per_epoch, self._steps))
+        for step, batch in zip(steps, self._batches(steps), strict=True):
+            if self.done != step:
+                raise Refused("each batch is stepped once, before the next one is drawn.")
+            self.waiting = len(self._members(step))
+            yield batch
+
+    def stepped(self) -> None:
+        """The waiting batch is used up."""
+        self._drawn.pop(self.done, None)
+        self.done += 1
+        self.waiting = None
+
+    def resume(self, done: int) -> None:
+        self.done, self.waiting = done, None
+        self._drawn.clear()
+
+    def _members(self, step: int) -> np.ndarray:
+        if step not in self._drawn:
+            self._drawn[step] = self._schedule.draw(step)
+        return self._drawn[step]
+
+    def _batches(self, steps: range) -> Iterator[Any]:
+        data, collate = self._loader.dataset, self._loader.collate_fn
+        if isinstance(data, TensorDataset) and collate is default_collate:
+            for step in steps:
+                index = torch.from_numpy(self._members(step))
+                yield [tensor[index.to(tensor.device)] for tensor in data.tensors]
+            return
+        yield from DataLoader(
+            data,
+            batch_sampler=_Lists(self, steps),
+            collate_fn=_Collate(collate, data),
+            num_workers=self._loader.num_workers,
+            pin_memory=self._loader.pin_memory,
+            worker_init_fn=self._loader.worker_init_fn,
+        )
+
+
+class _Lists:
+    def __init__(self, loader: PrivateLoader, steps: range) -> None:
+        self._loader, self._steps = loader, steps
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for step in self._steps:
+            yield self._loader._members(step).tolist()
+
+
+class _Collate:
+    """Collate, also of no examples: the first record lends its shape."""
+
+    def __init__(self, collate: Any, data: Any) -> None:
+        self._collate, self._data = collate, data
+
+    def __call__(self, examples: list[Any]) -> Any:
+        if examples:
+            return self._collate(examples)
+        one = self._collate([self._data[0]])
+        return tree_map(lambda x: x[:0] if isinstance(x, torch.Tensor) else x, one)

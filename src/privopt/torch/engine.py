@@ -1,0 +1,370 @@
+"""The clipped sum of per-example gradients, from one forward and one backward pass.
+
+Layers with a rule hand over their inputs and the gradients of their outputs; a norm for each
+example follows, then the clip factor, then the weighted sum. A part of the model with parameters of
+its own that no rule knows gets a copy of them for each example (``torch.func.vmap``), and the same
+backward pass returns their gradients example by example.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from privopt.privacy.budget import Refused
+from privopt.torch.clip import HALF_MARGIN, MARGIN, Clip
+from privopt.torch.layers import Rule, rule_for
+from privopt.torch.pieces import Dense, Piece, merged, squared_norms
+
+LossFunction = Callable[..., Tensor]
+HALF = (torch.float16, torch.bfloat16)
+
+
+@dataclass
+class Call:
+    """What one call of a layer leaves behind for the backward pass."""
+
+    input: Tensor
+    version: int
+    output: GradientEdge
+
+
+@dataclass
+class Layer:
+    """A layer with a rule."""
+
+    name: str
+    module: nn.Module
+    rule: Rule
+    shared: bool = False  # its input is one row for all examples, such as positions
+    calls: list[Call] = field(default_factory=list)
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [p for p in self.module.parameters(recurse=False) if p.requires_grad]
+
+
+@dataclass
+class Part:
+    """A part of the model that is run example by example, on copies of its parameters."""
+
+    name: str
+    module: nn.Module
+    batched: tuple[bool, ...] | None = None  # which tensors among its arguments; None: all
+    copies: list[dict[str, Tensor]] = field(default_factory=list)
+    one_by_one: bool = False
+
+    def trained(self) -> dict[str, nn.Parameter]:
+        return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
+
+    def parameters(self) -> list[nn.Parameter]:
+        return list(self.trained().values())
+
+
+Unit = Layer | Part
+
+
+class Engine:
+    """Computes clipped sums for one model; ``layout`` and ``size`` describe the flat result."""
+
+    def __init__(self, model: nn.Module, clip: Clip) -> None:
+        self.model, self.clip = model, clip
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        if not self.parameters:
+            raise ValueError("the model has no parameter that requires a gradient.")
+        if len({p.device for p in self.parameters}) > 1:
+            raise ValueError("all trained parameters must be on one device.")
+        double = any(p.dtype == torch.float64 for p in self.parameters)
+        self.dtype = torch.float64 if double else torch.float32
+        self.size = sum(p.numel() for p in self.parameters)
+        self.units: list[Unit] = list(_units("", model, set()))
+        self._recording = False
+
+    def like(self) -> Tensor:
+        """Zeros in the shape, type and place of a sum."""
+        return torch.zeros(self.size, dtype=self.dtype, device=self.parameters[0].device)
+
+    # ------------------------------------------------------------ structure
+    def run_example_by_example(self) -> None:
+        """Give up all rules: the whole model runs on copies of its parameters."""
+        self.units = [Part("", self.model)]
+
+    def margin(self, device: str) -> float:
+        half = any(p.dtype in HALF for p in self.parameters)
+        if half or torch.is_autocast_enabled(device):
+            return HALF_MARGIN
+        return MARGIN[self.dtype]
+
+    # ------------------------------------------------------------ one batch
+    def clipped_sum(
+        self,
+        loss: LossFunction,
+        inputs: tuple[Any, ...],
+        keywords: dict[str, Any],
+        targets: tuple[Any, ...],
+        count: int,
+        total: Tensor,
+        keep: Tensor | None = None,
+    ) -> None:
+        """Add the clipped gradients of ``count`` examples to the flat vector ``total``.
+
+        ``keep`` marks the examples that count; the others fill a batch up to a fixed size.
+        """
+        device = total.device.type
+        margin = self.margin(device)
+        try:
+            with torch.enable_grad(), self._record(count):
+                losses = loss(self.model(*inputs, **keywords), *targets)
+            _check_losses(losses, count)
+            edges: list[Any] = [edge for unit in self.units for edge in _edges(unit)]
+            # One gradient of ones: each example's loss depends on that example alone.
+            found = torch.autograd.grad(losses, edges, torch.ones_like(losses), allow_unused=True)
+            with torch.no_grad(), torch.autocast(device, enabled=False):
+                self._add(iter(found), count, margin, total, keep)
+        finally:
+            self.forget()
+
+    def forget(self) -> None:
+        """Drop what the last batch left behind."""
+        for unit in self.units:
+            (unit.calls if isinstance(unit, Layer) else unit.copies).clear()
+
+    def _add(
+        self,
+        gradients: Iterator[Tensor | None],
+        count: int,
+        margin: float,
+        total: Tensor,
+        keep: Tensor | None,
+    ) -> None:
+        pieces: dict[nn.Parameter, list[Piece]] = {p: [] for p in self.parameters}
+        groups: list[set[nn.Parameter]] = []
+        for unit in self.units:
+            for parameter, piece in self._pieces(unit, gradients, count):
+                pieces[parameter].append(piece)
+            groups.append(set(unit.parameters()))
+        found = {p: merged(many) for p, many in pieces.items() if many}
+        norms = {p: squared_norms(many) for p, many in found.items()}
+        zero = total.new_zeros(count)
+        together = _joined(groups) if self.clip.kind == "per_layer" else [set(self.parameters)]
+        factors: dict[nn.Parameter, Tensor] = {}
+        for group in together:
+            squared = sum((norms[p] for p in group if p in norms), zero)
+            factor = self.clip.factors(squared, len(together), margin)
+            factors.update(dict.fromkeys(group, factor))
+        dropped = ~torch.isfinite(sum(norms.values(), zero))
+        dropped = dropped if keep is None else dropped | ~keep
+        if keep is not None or bool(dropped.any()):
+            # Zero times NaN is NaN: what is not finite has to be taken out of the sums.
+            found = {p: [piece.without(dropped) for piece in many] for p, many in found.items()}
+            factors = {p: factor.masked_fill(dropped, 0) for p, factor in factors.items()}
+        start = 0
+        for parameter in self.parameters:
+            part = total[start : start + parameter.numel()]
+            for piece in found.get(parameter, ()):
+                part += piece.weighted_sum(factors[parameter])
+            start += parameter.numel()
+
+    def _pieces(
+        self, unit: Unit, gradients: Iterator[Tensor | None], count: int
+    ) -> Iterator[tuple[nn.Parameter, Piece]]:
+        if isinstance(unit, Part):
+            trained = unit.trained()
+            for copies in unit.copies:
+                for name in copies:
+                    gradient = next(gradients)
+                    if gradient is not None:
+                        rows = gradient.to(self.dtype).reshape(count, -1)
+                        yield trained[name], Dense(rows)
+            return
+        for call in unit.calls:
+            gradient = next(gradients)
+            if gradient is None:
+                continue
+            if call.input._version != call.version:
+                raise Refused(
+                    f"the input of layer {unit.name!r} is changed in place after the layer has "
+                    "used it: its gradient cannot be computed. Use a copy there."
+                )
+            x = call.input.detach()
+            x = x.to(self.dtype) if x.is_floating_point() else x
+            for parameter, piece in unit.rule(unit.module, x, gradient.to(self.dtype)):
+                if isinstance(parameter, nn.Parameter) and parameter.requires_grad:
+                    yield parameter, piece
+
+    # ------------------------------------------------------------ recording
+    @contextmanager
+    def _record(self, count: int) -> Iterator[None]:
+        """Hooks are there for as long as a batch is recorded: the model stays as it was."""
+        self._recording, self._count = True, count
+        hooks: list[Any] = []
+        for unit in self.units:
+            if isinstance(unit, Part):
+                unit.module.forward = _by_example(unit, unit.module.forward, count, self)
+            else:
+                module, repeat, record = unit.module, *_recorder(self, unit)
+                hooks.append(module.register_forward_pre_hook(repeat, with_kwargs=True))
+                hooks.append(module.register_forward_hook(record, with_kwargs=True))
+        try:
+            yield
+        finally:
+            self._recording = False
+            for hook in hooks:
+                hook.remove()
+            for unit in self.units:
+                if isinstance(unit, Part):
+                    del unit.module.forward  # the class's own is behind it
+
+    @property
+    def recording(self) -> int | None:
+        """Number of examples, while a batch is being recorded."""
+        return self._count if self._recording else None
+
+
+def _units(name: str, module: nn.Module, known: set[nn.Module]) -> Iterator[Unit]:
+    """Layers with a rule; and the highest modules with other parameters of their own."""
+    if module in known:
+        return  # used in two places: one unit with several calls
+    known.add(module)
+    own = [p for p in module.parameters(recurse=False) if p.requires_grad]
+    rule = rule_for(module)
+    if own and rule is not None:
+        yield Layer(name, module, rule)
+    elif own:
+        yield Part(name, module)
+    else:
+        for child_name, child in module.named_children():
+            yield from _units(f"{name}.{child_name}" if name else child_name, child, known)
+
+
+def _recorder(engine: Engine, layer: Layer) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def repeat(module: nn.Module, args: Any, kwargs: Any) -> Any:
+        count = engine.recording
+        if count is None or not layer.shared:
+            return None
+        return tree_map(lambda x: x.expand(count, *x.shape[1:]), (args, kwargs))
+
+    def record(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor | None:
+        count = engine.recording
+        if count is None or not output.requires_grad:
+            return None
+        x = args[0] if args else kwargs["input"]
+        if len(x) != count:
+            raise Refused(
+                f"layer {layer.name!r} is given {len(x)} rows for {count} examples: keep the "
+                "examples in the first dimension."
+            )
+        if output._is_view():
+            # An operation in place would replace the history of a view, and our place in it.
+            output = torch.ops.aten._unsafe_view(output, output.shape)
+        layer.calls.append(Call(x, x._version, get_gradient_edge(output)))
+        return output
+
+    return repeat, record
+
+
+def _edges(unit: Unit) -> Iterator[Any]:
+    if isinstance(unit, Layer):
+        for call in unit.calls:
+            yield call.output
+    else:
+        for copies in unit.copies:
+            yield from copies.values()
+
+
+def _by_example(
+    part: Part, forward: Callable[..., Any], count: int, engine: Engine
+) -> Callable[..., Any]:
+    """The forward of a part of the model, with own copies of the parameters for each example."""
+    inside = False
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        nonlocal inside
+        if inside:
+            return forward(*args, **kwargs)
+        leaves, spec = tree_flatten((args, kwargs))
+        places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        batched = part.batched or (True,) * len(places)
+        chosen = [i for i, taken in zip(places, batched, strict=True) if taken]
+        for i in chosen:
+            if leaves[i].dim() == 0 or len(leaves[i]) != count:
+                raise Refused(
+                    f"{part.name or 'the model'!r} is given a tensor that does not hold one row "
+                    f"for each of the {count} examples."
+                )
+        copies = {
+            name: p.detach().expand(count, *p.shape).requires_grad_()
+            for name, p in part.trained().items()
+        }
+
+        def one(parameters: dict[str, Tensor], rows: list[Tensor]) -> Any:
+            own = list(leaves)
+            for i, row in zip(chosen, rows, strict=True):
+                own[i] = row.unsqueeze(0)
+            args, kwargs = tree_unflatten(own, spec)
+            found = torch.func.functional_call(part.module, parameters, args, kwargs)
+            results[:], spec_out = tree_flatten(found)
+            shape[:] = [spec_out]
+            return [x.squeeze(0) for x in results if isinstance(x, Tensor)]
+
+        results: list[Any] = []
+        shape: list[Any] = []
+        inside, engine._recording = True, False  # layers inside belong to this part
+        try:
+            columns = iter(_mapped(part, one, copies, [leaves[i] for i in chosen], count))
+        finally:
+            inside, engine._recording = False, True
+        part.copies.append(copies)
+        found = [next(columns) if isinstance(x, Tensor) else x for x in results]
+        return tree_unflatten(found, shape[0])
+
+    return run
+
+
+def _mapped(
+    part: Part,
+    one: Callable[[dict[str, Tensor], list[Tensor]], list[Tensor]],
+    copies: dict[str, Tensor],
+    rows: list[Tensor],
+    count: int,
+) -> list[Tensor]:
+    if not part.one_by_one:
+        try:
+            # Of the kernels of attention, only this one can be vectorised everywhere.
+            with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "There is a performance drop")
+                return torch.func.vmap(one, randomness="different")(copies, rows)
+        except (RuntimeError, NotImplementedError, ValueError):
+            part.one_by_one = True
+    outputs = [
+        one({name: copy[i] for name, copy in copies.items()}, [row[i] for row in rows])
+        for i in range(count)
+    ]
+    return [torch.stack(column) for column in zip(*outputs, strict=True)]
+
+
+def _joined(groups: list[set[nn.Parameter]]) -> list[set[nn.Parameter]]:
+    """Layers as clipping groups; layers that share a parameter are one group."""
+    found: list[set[nn.Parameter]] = []
+    for group in groups:
+        touching = [other for other in found if other & group]
+        found = [other for other in found if not other & group]
+        found.append(group.union(*touching))
+    return found
+
+
+def _check_losses(losses: object, count: int) -> None:
+    if not isinstance(losses, Tensor) or losses.shape != (count,):
+        shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+        raise Refused(
+            f"the loss must be one number for each of the {count} examples, got {shape}: use "
+            'reduction="none", and average within an example only.'
+        )

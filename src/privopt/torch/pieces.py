@@ -1,0 +1,182 @@
+"""Per-example gradients of one parameter, kept as factors for as long as that is cheaper.
+
+A layer that multiplies its input by a weight has, for one example, the gradient sum_t g_t a_t',
+with a_t its inputs and g_t the gradients of its outputs at T places. Its norm needs no gradient:
+||sum_t g_t a_t'||^2 = sum_ts <a_t, a_s> <g_t, g_s> (Goodfellow, 2015; Li et al., 2022), and the
+clipped sum over examples is one product of matrices, so that one backward pass is enough (Bu et
+al., 2023).
+
+Rounding. Sums of products cancel, and a record could be built whose norm is lost in them. Norms
+from factors are therefore rounded up by ``SLACK`` (sum_t |a_t| |g_t|)^2, which bounds every error
+of rounding in the norm and in the clipped sum: what leaves is within the clip's margin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+SLACK = {torch.float64: 1e-13, torch.float32: 1e-5}
+
+
+class Piece(Protocol):
+    """What one call of one layer adds to the gradient of a parameter, for each example."""
+
+    def dense(self) -> Tensor:
+        """Gradients of all examples, one row each, flat."""
+        ...
+
+    def squared_norms(self) -> Tensor: ...
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Sum of the examples' gradients with these weights, flat."""
+        ...
+
+    def without(self, dropped: Tensor) -> Piece:
+        """The same with zeros for the dropped examples, whatever they held."""
+        ...
+
+
+@dataclass
+class Dense:
+    """Gradients themselves: examples by coordinates."""
+
+    rows: Tensor
+
+    def dense(self) -> Tensor:
+        return self.rows
+
+    def squared_norms(self) -> Tensor:
+        return torch.linalg.vector_norm(self.rows, dim=1).square()
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        return weights @ self.rows
+
+    def without(self, dropped: Tensor) -> Dense:
+        return Dense(_blank(self.rows, dropped))
+
+
+@dataclass
+class Outer:
+    """Factors of shape examples x groups x places x width: output gradients and inputs."""
+
+    outputs: Tensor
+    inputs: Tensor
+
+    def __post_init__(self) -> None:
+        self._dense: Tensor | None = None
+
+    def dense(self) -> Tensor:
+        if self._dense is None:
+            self._dense = (self.outputs.transpose(2, 3) @ self.inputs).flatten(1)
+        return self._dense
+
+    @property
+    def direct(self) -> bool:
+        """Whether gradients are formed: they are kept then, and their weighted sum is cheap."""
+        places, (wide, deep) = self.inputs.shape[2], (self.outputs.shape[3], self.inputs.shape[3])
+        return places > 1 and 2 * places * (wide + deep) > wide * deep
+
+    def squared_norms(self) -> Tensor:
+        if self.direct:
+            return torch.linalg.vector_norm(self.dense(), dim=1).square()
+        a = torch.linalg.vector_norm(self.inputs, dim=3)
+        g = torch.linalg.vector_norm(self.outputs, dim=3)
+        if self.inputs.shape[2] == 1:
+            return (a * g).square().sum((1, 2))
+        gram = (self.inputs @ self.inputs.mT).mul_(self.outputs @ self.outputs.mT)
+        most = (a * g).sum((1, 2)).square()
+        return gram.sum((1, 2, 3)).clamp_min(0).add(most, alpha=SLACK[most.dtype])
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        if self.direct:
+            return weights @ self.dense()
+        scaled = (self.outputs * weights[:, None, None, None]).movedim(1, 0).flatten(1, 2)
+        return (scaled.mT @ self.inputs.movedim(1, 0).flatten(1, 2)).flatten()
+
+    def without(self, dropped: Tensor) -> Outer:
+        return Outer(_blank(self.outputs, dropped), _blank(self.inputs, dropped))
+
+
+@dataclass
+class Rows:
+    """Gradients of looked-up rows of a table: places of each example, and a vector for each."""
+
+    places: Tensor  # examples x places; -1 marks a row that is not trained
+    vectors: Tensor  # examples x places x width
+    height: int
+
+    def dense(self) -> Tensor:
+        examples, _, width = self.vectors.shape
+        table = self.vectors.new_zeros(examples, self.height + 1, width)
+        index = (self.places % (self.height + 1)).unsqueeze(2).expand_as(self.vectors)
+        return table.scatter_add_(1, index, self.vectors)[:, : self.height].flatten(1)
+
+    def squared_norms(self) -> Tensor:
+        trained = self.places >= 0
+        same = (self.places[:, :, None] == self.places[:, None, :]) & trained[:, :, None]
+        gram = (self.vectors @ self.vectors.mT).masked_fill_(~same, 0)
+        norms = torch.linalg.vector_norm(self.vectors, dim=2) * trained
+        most = norms.sum(1).square()
+        return gram.sum((1, 2)).clamp_min(0).add(most, alpha=SLACK[most.dtype])
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        width = self.vectors.shape[2]
+        table = self.vectors.new_zeros(self.height + 1, width)
+        rows = (self.vectors * weights[:, None, None]).flatten(0, 1)
+        table.index_add_(0, (self.places % (self.height + 1)).flatten(), rows)
+        return table[: self.height].flatten()
+
+    def without(self, dropped: Tensor) -> Rows:
+        return Rows(self.places, _blank(self.vectors, dropped), self.height)
+
+
+def squared_norms(pieces: list[Piece]) -> Tensor:
+    """Squared norm, for each example, of the sum of all pieces of one parameter."""
+    (first, *others) = pieces
+    if not others:
+        return first.squared_norms()
+    table = [piece for piece in pieces if isinstance(piece, Rows)]
+    product = [piece for piece in pieces if isinstance(piece, Outer)]
+    if len(table) == len(product) == 1 and len(pieces) == 2 and not product[0].direct:
+        return _tied_norms(table[0], product[0])
+    return torch.linalg.vector_norm(sum(p.dense() for p in pieces), dim=1).square()
+
+
+def merged(pieces: list[Piece]) -> list[Piece]:
+    """Calls of one kind as one longer call: a shared layer, or a layer that is used again."""
+    if len(pieces) == 1:
+        return pieces
+    tables = [piece for piece in pieces if isinstance(piece, Rows)]
+    products = [piece for piece in pieces if isinstance(piece, Outer)]
+    found: list[Piece] = [piece for piece in pieces if isinstance(piece, Dense)]
+    if len(found) > 1:
+        found = [Dense(torch.stack([piece.dense() for piece in found]).sum(0))]
+    if tables:
+        places = torch.cat([piece.places for piece in tables], 1)
+        found.append(Rows(places, torch.cat([p.vectors for p in tables], 1), tables[0].height))
+    if products:
+        outputs = torch.cat([piece.outputs for piece in products], 2)
+        found.append(Outer(outputs, torch.cat([piece.inputs for piece in products], 2)))
+    return found
+
+
+def _tied_norms(table: Rows, product: Outer) -> Tensor:
+    """A table of embeddings that is the weight of the last layer as well: |u|^2 + |v|^2 + 2<u, v>.
+
+    <u, v> = sum_ts v_s[place_t] <a_s, u_t>, so neither is formed.
+    """
+    outputs, inputs = product.outputs[:, 0], product.inputs[:, 0]
+    index = table.places.clamp_min(0).unsqueeze(1).expand(-1, outputs.shape[1], -1)
+    looked_up = outputs.gather(2, index) * (table.places >= 0)[:, None, :]
+    cross = (looked_up * (inputs @ table.vectors.mT)).sum((1, 2))
+    one, two = table.squared_norms(), product.squared_norms()
+    slack = SLACK[cross.dtype] * (one.sqrt() + two.sqrt()).square()
+    return (one + two + 2 * cross).clamp_min(0) + slack
+
+
+def _blank(values: Tensor, dropped: Tensor) -> Tensor:
+    return values.masked_fill(dropped.view(-1, *[1] * (values.dim() - 1)), 0)

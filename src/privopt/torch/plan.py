@@ -1,0 +1,89 @@
+"""Which noise, which batches, how much: a plan from public numbers alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from privopt.privacy import Budget
+from privopt.privacy.amplified import compare_bands, cyclic_multiplier
+from privopt.privacy.factorizations import Factorization, Independent, compare, named
+from privopt.privacy.participation import Participation
+from privopt.privacy.profiles import gaussian_mu
+
+SAMPLED = ("independent", "banded")
+"""Noise that Poisson batches amplify."""
+MOST_VECTORS = 64
+"""Vectors of the model's size that "auto" lets correlated noise keep."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the budget is spent; from public numbers alone."""
+
+    noise: str
+    batches: str
+    groups: int
+    noise_multiplier: float
+    factorization: Factorization
+    error: float
+    """Root mean square standard deviation, over the steps, of a coordinate of the running sum of
+    gradients, in units of the clip norm."""
+
+
+def choose_plan(
+    budget: Budget, records: int, batch_size: int, epochs: int, noise: str, batches: str
+) -> Plan:
+    """Noise, batches and the smallest multiplier that keeps the budget."""
+    if batches not in ("auto", "poisson", "fixed"):
+        raise ValueError(f"batches must be auto, poisson or fixed, got {batches!r}.")
+    if batches == "fixed" and budget.neighbouring == "add_remove":
+        raise ValueError(
+            "fixed batches shift when a record is added or removed: use neighbouring="
+            '"zero_out" or "replace_one", or batches="poisson".'
+        )
+    if batches == "poisson" and noise not in (*SAMPLED, "auto"):
+        raise ValueError(
+            f'Poisson batches amplify {" and ".join(SAMPLED)} noise only: use batches="fixed" '
+            f"for {noise}."
+        )
+    steps_per_epoch = -(-records // batch_size)
+    steps = epochs * steps_per_epoch
+    rule = Participation.epochs(epochs, steps_per_epoch)
+    if noise != "auto":
+        named(noise, steps, rule)  # refuses a name it does not know
+    sampled = batches != "fixed" and noise in (*SAMPLED, "auto")
+    found: list[Plan] = []
+    if sampled and noise == "independent":
+        multiplier = cyclic_multiplier(budget, steps, 1, min(1.0, batch_size / records))
+        found.append(_sampled(Independent(steps), 1, multiplier))
+    elif sampled:
+        most = min(records // batch_size, steps, MOST_VECTORS)
+        groups = [1 << i for i in range(most.bit_length())]
+        for row in compare_bands(budget, steps, records, batch_size, groups):
+            found.append(_sampled(row.factorization, row.groups, row.noise_multiplier))
+    fixed = budget.neighbouring != "add_remove" and batches != "poisson"
+    if fixed and (noise == "auto" or not sampled):
+        # The reach under replace_one is the diameter: errors below are in units of the reach.
+        mu = gaussian_mu(budget.epsilon, budget.delta)
+        names = [noise] if noise != "auto" else [c.name for c in compare(steps, rule)]
+        for name in names:
+            factorization = named(name, steps, rule)
+            if noise == "auto" and factorization.vectors_kept() > MOST_VECTORS:
+                continue
+            loss = factorization.sensitivity_squared(rule)
+            multiplier = math.sqrt(loss) / mu * (1 + 1e-12)
+            error = factorization.errors(multiplier**2)[1]
+            found.append(Plan(name, "fixed", 1, multiplier, factorization, error))
+    if not found:
+        raise ValueError(
+            f"{noise} noise needs fixed batches, which add_remove does not allow: use noise="
+            f'"{SAMPLED[0]}" or "{SAMPLED[1]}".'
+        )
+    return min(found, key=lambda plan: plan.error)
+
+
+def _sampled(factorization: Factorization, groups: int, multiplier: float) -> Plan:
+    error = factorization.errors(multiplier**2)[1]
+    name = "independent" if groups == 1 else "banded"
+    return Plan(name, "poisson", groups, multiplier, factorization, error)

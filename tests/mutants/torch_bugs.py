@@ -1,0 +1,228 @@
+"""Planted bugs in the training of torch models, and the checks that kill them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from scipy import stats
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from privopt.audit import hostile_pairs, noise_p_value, record, replay
+from privopt.noise import SeededSource
+from privopt.torch import make_private
+from privopt.torch import noise as noise_module
+from privopt.torch import pieces as pieces_module
+from privopt.torch.batches import FixedOrder, PoissonBatches
+from privopt.torch.clip import MARGIN, Clip
+from privopt.torch.engine import Engine
+from privopt.torch.noise import TensorNoise
+from privopt.torch.pieces import Dense, Outer
+from privopt.torch.private import PrivateTraining
+
+from .mutant import Check, Mutant
+
+
+# ---------------------------------------------------------------- checks
+def trained(X: np.ndarray, y: np.ndarray, relation: Any, noise: str) -> tuple[Any, ...]:
+    """A short run, and everything it makes public."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(X.shape[1], 3), nn.Tanh(), nn.Linear(3, 1)).double()
+    private = make_private(
+        model,
+        torch.optim.SGD(model.parameters(), 0.5),
+        DataLoader(TensorDataset(torch.from_numpy(X), torch.from_numpy(y)), batch_size=16),
+        epsilon=2.0,
+        delta=1e-5,
+        epochs=2,
+        clip_norm=0.5,
+        noise=noise,
+        neighbouring=relation,
+        n_public=64 if relation == "add_remove" else None,
+        microbatch=7,
+        random_state=0,
+    )
+    for _ in range(2):
+        for x, t in private.loader:
+            private.step(lambda out, t: F.softplus(-out[:, 0] * t), x, targets=t)
+    weights = torch.cat([p.detach().flatten() for p in model.parameters()]).numpy()
+    return weights, private.certificate().to_json(), private.steps_done
+
+
+def replayed(relation: Any, noise: str = "independent") -> Check:
+    def check() -> str | None:
+        for pair in hostile_pairs(relation)[:24]:
+            if len(pair.first[0]) < 16:
+                continue
+            findings = replay(lambda X, y: trained(X, y, relation, noise), pair)
+            if findings:
+                return f"{pair.name}: {findings[0]}"
+        return None
+
+    return check
+
+
+def law(noise: str) -> Check:
+    def check() -> str | None:
+        data = hostile_pairs("zero_out")[0].second
+        tapes = []
+        for _ in range(3):
+            result, tape = record(lambda X, y: trained(X, y, "zero_out", noise), data)
+            if result[2] != len(tape.releases):
+                return "steps and draws of noise differ"
+            tapes.append(tape)
+        p_value = noise_p_value(tapes)
+        return f"law of the noise: p = {p_value:.1g}" if p_value < 1e-6 else None
+
+    return check
+
+
+def sampled_at_the_rate() -> str | None:
+    schedule = PoissonBatches(40, 40, 6, 2, SeededSource(3))
+    hits = np.zeros(40)
+    for step in range(8000):
+        hits[schedule.draw(step)] += 1
+    rate = schedule.sampling.rate / 2  # every other step is the group's
+    score = np.sum((hits - 8000 * rate) ** 2) / (8000 * rate * (1 - 2 * rate))
+    return None if 1e-7 < stats.chi2.sf(score, 40) < 1 - 1e-7 else "inclusion rates are off"
+
+
+def keeps_its_place() -> str | None:
+    schedule = FixedOrder(30, 10, SeededSource(0))
+    epochs = [[set(schedule.draw(3 * e + b)) for b in range(3)] for e in range(3)]
+    return None if epochs[0] == epochs[1] == epochs[2] else "a record changes its batch"
+
+
+def cancellation() -> str | None:
+    torch.manual_seed(1)
+    a = 1e6 * torch.randn(50, 1, 1, 40).expand(50, 1, 2, 40).contiguous()
+    g = torch.randn(50, 1, 2, 30)
+    g[:, :, 1] = -g[:, :, 0] * (1 + 1e-6 * torch.randn(50, 1, 1))
+    factors = Clip(1.0).factors(Outer(g, a).squared_norms(), 1, MARGIN[torch.float32])
+    moved = factors.double() * Outer(g.double(), a.double()).dense().norm(dim=1)
+    return None if moved.max() <= 1 else "a norm lost in rounding passes the clip"
+
+
+# ---------------------------------------------------------------- bugs
+def training() -> Iterator[Mutant]:
+    def mutant(name: str, check: Check, by: str, *patches: tuple[Any, str, Any]) -> Mutant:
+        return Mutant(f"torch: {name}", patches, check, by)
+
+    draw = noise_module.gaussian_like
+    for noise in ("independent", "banded", "blt"):
+        half = (noise_module, "gaussian_like", lambda s, std, like: draw(s, std / 2, like))
+        yield mutant(f"half the {noise} noise", law(noise), "law", half)
+    yield mutant("buffers are not kept", law("blt"), "law", (TensorNoise, "next", _forgetful))
+    for relation in ("zero_out", "replace_one", "add_remove"):
+        dropped = (Clip, "factors", _unclipped)
+        yield mutant(f"no clip, {relation}", replayed(relation), "replay", dropped)
+    yield mutant(
+        "the divisor is the drawn batch size",
+        replayed("add_remove"),
+        "replay",
+        (PrivateTraining, "_release", _by_drawn_size),
+    )
+    yield mutant(
+        "a replaced record moves the sum by one clip norm",
+        replayed("replace_one"),
+        "replay",
+        (PrivateTraining, "_reach", _one_norm),
+    )
+    yield mutant(
+        "each piece is clipped by itself",
+        replayed("replace_one"),
+        "replay",
+        (Engine, "_add", _piece_by_piece),
+    )
+    yield mutant(
+        "records that are not finite stay", replayed("zero_out"), "replay", *_keep_infinite()
+    )
+    yield mutant(
+        "batches with a missing value take no step", replayed("zero_out"), "replay", _skip_some()
+    )
+    yield mutant(
+        "coins of twice the rate", sampled_at_the_rate, "rate", (PoissonBatches, "draw", _twice)
+    )
+    yield mutant(
+        "a new order in every epoch", keeps_its_place, "order", (FixedOrder, "draw", _reshuffled)
+    )
+    yield mutant(
+        "norms are not rounded up",
+        cancellation,
+        "rounding",
+        (pieces_module, "SLACK", dict.fromkeys(pieces_module.SLACK, 0.0)),
+    )
+
+
+def _forgetful(self: TensorNoise, draw: Any) -> Any:
+    self._inner.step += 1
+    return draw()
+
+
+def _unclipped(self: Clip, squared: torch.Tensor, layers: int, margin: float) -> torch.Tensor:
+    return torch.isfinite(squared).to(squared.dtype)
+
+
+RELEASE, REACH = PrivateTraining._release, PrivateTraining._reach
+
+
+def _by_drawn_size(self: PrivateTraining, total: torch.Tensor) -> None:
+    drawn = max(self.loader.waiting or 0, 1)
+    public, self._schedule.expected_batch_size = self._schedule.expected_batch_size, drawn
+    try:
+        RELEASE(self, total)
+    finally:
+        self._schedule.expected_batch_size = public
+
+
+def _one_norm(self: PrivateTraining, step: int) -> Any:
+    reach = REACH(self, step)
+    return replace(reach, radius=reach.single)
+
+
+def _piece_by_piece(
+    self: Engine, gradients: Any, count: int, margin: float, total: torch.Tensor, keep: Any
+) -> None:
+    start, places = 0, {}
+    for parameter in self.parameters:
+        places[parameter] = start
+        start += parameter.numel()
+    for unit in self.units:
+        for parameter, piece in self._pieces(unit, gradients, count):
+            factors = self.clip.factors(piece.squared_norms(), 1, margin)
+            rows = torch.nan_to_num(piece.dense(), 0.0, 0.0, 0.0)
+            here = slice(places[parameter], places[parameter] + parameter.numel())
+            total[here] += Dense(rows).weighted_sum(factors)
+
+
+def _keep_infinite() -> tuple[tuple[Any, str, Any], ...]:
+    return ((Dense, "without", lambda self, dropped: self),)
+
+
+def _skip_some() -> tuple[Any, str, Any]:
+    honest = PrivateTraining.step
+
+    def step(self: PrivateTraining, *arguments: Any, **keywords: Any) -> None:
+        x = arguments[1]
+        if bool(torch.isfinite(x).all()):
+            honest(self, *arguments, **keywords)
+        else:
+            self.loader.stepped()
+
+    return PrivateTraining, "step", step
+
+
+def _twice(self: PoissonBatches, step: int) -> np.ndarray:
+    chosen = self._sampler.choose(self._count, min(1.0, 2 * self.sampling.rate), step + 1)
+    return chosen[self._dealt[chosen] == step % self.groups]
+
+
+def _reshuffled(self: FixedOrder, step: int) -> np.ndarray:
+    order = np.random.default_rng(step // self.steps_per_epoch).permutation(self._count)
+    part, parts = step % self.steps_per_epoch, self.steps_per_epoch
+    return order[self._count * part // parts : self._count * (part + 1) // parts]

@@ -1,0 +1,158 @@
+"""Who is in a batch: the rates the accountant uses, and nothing drawn twice or skipped."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+
+from privopt.noise import SecureSource, SeededSource
+from privopt.privacy import ROOT, Refused
+from privopt.torch.batches import FixedOrder, PoissonBatches, PrivateLoader, check_loader
+
+DATA = TensorDataset(torch.arange(50).float()[:, None], torch.arange(50))
+
+
+@pytest.mark.statistical
+def test_every_record_is_drawn_at_the_accountants_rate():
+    """Chi-square over records, and over pairs of neighbours: false alarms below 1e-6."""
+    schedule = PoissonBatches(40, 40, 6, 1, SeededSource(3))
+    assert schedule.sampling.rate == 6 / 40
+    assert schedule.cells(7) == (ROOT,)
+    draws = 20_000
+    hits, pairs = np.zeros(40), 0
+    for step in range(draws):
+        chosen = schedule.draw(step)
+        hits[chosen] += 1
+        pairs += np.isin(chosen + 1, chosen).sum()
+    rate = 6 / 40
+    score = np.sum((hits - draws * rate) ** 2) / (draws * rate * (1 - rate))
+    assert 5e-7 < stats.chi2.sf(score, 40) < 1 - 5e-7
+    assert abs(pairs - draws * 39 * rate**2) < 6 * np.sqrt(draws * 39 * rate**2 * 2)
+
+
+@pytest.mark.statistical
+def test_groups_take_turns():
+    schedule = PoissonBatches(3000, 3000, 100, 4, SeededSource(0))
+    assert schedule.sampling.rate == 400 / 3000
+    assert [schedule.cells(t) for t in range(5)] == [((0,),), ((1,),), ((2,),), ((3,),), ((0,),)]
+    dealt = schedule.state()
+    counts = np.bincount(dealt, minlength=4)
+    assert stats.chisquare(counts).pvalue > 1e-7
+    sizes = []
+    for step in range(400):
+        chosen = schedule.draw(step)
+        assert (dealt[chosen] == step % 4).all()
+        sizes.append(len(chosen))
+    assert abs(np.mean(sizes) - 100) < 6 * 10 / np.sqrt(400)
+
+
+def test_a_fixed_order_is_a_partition_that_comes_back():
+    schedule = FixedOrder(53, 10, SeededSource(0))
+    assert schedule.steps_per_epoch == 6
+    assert schedule.expected_batch_size == 53 / 6
+    epoch = [schedule.draw(step) for step in range(6)]
+    assert sorted(np.concatenate(epoch)) == list(range(53))
+    assert {len(part) for part in epoch} == {8, 9}
+    assert all(np.array_equal(schedule.draw(t + 6), epoch[t]) for t in range(6))
+    assert schedule.cells(8) == ((2,),)
+    assert not np.array_equal(np.concatenate(epoch), np.arange(53))
+
+
+def test_secure_schedules_differ():
+    one, other = (FixedOrder(1000, 10, SecureSource()).state() for _ in range(2))
+    assert not np.array_equal(one, other)
+
+
+# ------------------------------------------------------------ the loader
+def private(loader, steps=20, batch_size=5, source=None):
+    schedule = PoissonBatches(50, 50, batch_size, 1, source or SeededSource(0))
+    return PrivateLoader(loader, schedule, steps)
+
+
+class Pairs(Dataset):
+    """A data set of another kind, with a dictionary for each record."""
+
+    def __len__(self):
+        return 50
+
+    def __getitem__(self, i):
+        return {"x": torch.full((2,), float(i)), "y": i}
+
+
+@pytest.mark.parametrize("data", [DATA, Pairs()])
+def test_an_epoch_of_batches(data):
+    loader = private(DataLoader(data, batch_size=5))
+    assert len(loader) == 10
+    for _ in range(2):
+        seen = 0
+        for batch in loader:
+            x, y = batch if data is DATA else (batch["x"], batch["y"])
+            assert loader.waiting == len(x)
+            assert torch.equal(x[:, 0].long(), y)
+            loader.stepped()
+            seen += 1
+        assert seen == 10
+    with pytest.raises(Refused, match="all 20 steps of the budget are used"):
+        next(iter(loader))
+
+
+def test_a_batch_that_was_looked_at_comes_again():
+    loader = private(DataLoader(DATA, batch_size=5))
+    first = next(iter(loader))
+    again = iter(loader)
+    assert torch.equal(next(again)[0], first[0])
+    loader.stepped()
+    next(again)
+    with pytest.raises(Refused, match="each batch is stepped once"):
+        next(again)
+
+
+def test_empty_batches_keep_their_shape():
+    for data in (DATA, Pairs()):
+        schedule = PoissonBatches(50, 10**6, 1, 1, SeededSource(0))
+        loader = PrivateLoader(DataLoader(data, batch_size=1), schedule, 30)
+        for _ in range(30):
+            batch = next(iter(loader))
+            x = batch[0] if data is DATA else batch["x"]
+            assert x.shape == (0, 1 if data is DATA else 2)
+            assert loader.waiting == 0
+            loader.stepped()
+
+
+def test_loaders_of_others_are_refused():
+    class Endless(IterableDataset):
+        def __iter__(self):
+            yield 1
+
+    weighted = WeightedRandomSampler(torch.ones(50), 50)
+    for loader, words in [
+        (DATA, "must be a torch DataLoader"),
+        (DataLoader(Endless(), batch_size=2), "needs a length"),
+        (DataLoader(DATA, batch_size=None), "needs a batch_size"),
+        (DataLoader(DATA, batch_size=5, sampler=weighted), "sampler would be replaced"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            check_loader(loader)
+    check_loader(DataLoader(DATA, batch_size=5, shuffle=True))
+
+
+def test_states_of_other_data_are_refused():
+    for schedule in (
+        PoissonBatches(9, 9, 3, 2, SeededSource(0)),
+        FixedOrder(9, 3, SeededSource(0)),
+    ):
+        schedule.load(schedule.state().copy())
+        for wrong in (np.zeros(8), np.full(9, 9), np.full(9, -1)):
+            with pytest.raises(Refused, match="another data set"):
+                schedule.load(wrong)
+    with pytest.raises(Refused, match="not an order"):
+        schedule.load(np.zeros(9))

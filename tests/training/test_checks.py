@@ -1,0 +1,103 @@
+"""Models that break the guarantee are named, without a look at data."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from privopt.privacy import Refused
+from privopt.torch import objections, repaired
+from privopt.torch.checks import check_model, probe
+from privopt.torch.clip import Clip
+from privopt.torch.engine import Engine
+
+from .models import MixesExamples, made
+
+
+@pytest.mark.parametrize(
+    ("layer", "words"),
+    [
+        (nn.BatchNorm1d(8), ["layer '1' (BatchNorm1d)", "nn.GroupNorm(2, 8)", "repaired"]),
+        (nn.BatchNorm2d(64), ["BatchNorm2d", "nn.GroupNorm(32, 64)"]),
+        (nn.SyncBatchNorm(6), ["SyncBatchNorm", "mixes"]),
+        (nn.InstanceNorm1d(4, track_running_stats=True), ["statistics", "track_running_stats"]),
+        (nn.Embedding(3, 2, max_norm=1.0), ["drop max_norm"]),
+        (nn.Embedding(3, 2, scale_grad_by_freq=True), ["drop scale_grad_by_freq"]),
+        (torch.compile(nn.Linear(2, 2), backend="eager"), ["before torch.compile"]),
+    ],
+)
+def test_layers_are_named_with_a_way_out(layer, words):
+    model = nn.Sequential(nn.Linear(2, 8), layer)
+    (found,) = objections(model)
+    assert all(word in found for word in words)
+    with pytest.raises(Refused, match=r"layer '1'"):
+        check_model(model)
+
+
+def test_ordinary_layers_pass():
+    for name in ("conv2d", "attention", "recurrent", "norms"):
+        assert objections(made(name, 2)[0]) == []
+
+
+def test_repaired():
+    model = nn.Sequential(
+        nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.InstanceNorm2d(8, track_running_stats=True)
+    )
+    new = repaired(model)
+    assert objections(new) == []
+    assert isinstance(new[1], nn.GroupNorm)
+    assert objections(model)  # the original is as it was
+    assert new(torch.randn(2, 1, 5, 5)).shape == (2, 8, 3, 3)
+    assert isinstance(repaired(nn.BatchNorm1d(12)), nn.GroupNorm)
+
+
+def test_mixed_examples_are_found_on_made_up_inputs():
+    engine = Engine(MixesExamples(), Clip(1.0))
+    with pytest.raises(Refused, match="layer 'two' sees other examples"):
+        probe(engine, (torch.zeros(4, 4),), {})
+
+
+def test_mixing_after_the_last_layer():
+    class Last(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.one(x).softmax(0)
+
+    with pytest.raises(Refused, match="the output sees other examples"):
+        probe(Engine(Last(), Clip(1.0)), (torch.zeros(4, 4),), {})
+
+
+def test_statistics_of_examples_are_found_and_put_back():
+    class Counts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one = nn.Linear(4, 3)
+            self.register_buffer("mean", torch.zeros(4))
+
+        def forward(self, x):
+            if self.training:
+                self.mean.mul_(0.9).add_(x.mean(0), alpha=0.1)
+            return self.one(x - self.mean)
+
+    model = Counts()
+    with pytest.raises(Refused, match="buffer 'mean' changes when the model runs"):
+        probe(Engine(model, Clip(1.0)), (torch.ones(4, 4),), {})
+    assert torch.equal(model.mean, torch.zeros(4))
+    assert model.training
+
+
+def test_the_probe_never_sees_values():
+    """Inputs of NaN, and none at all, settle the model like any others."""
+    model, _, _ = made("attention", 2)
+    engine = Engine(model, Clip(1.0))
+    probe(engine, (torch.zeros(0, 6, dtype=torch.int64),), {})
+    assert [type(unit).__name__ for unit in engine.units] == ["Layer"] * 6
+    assert [unit.shared for unit in engine.units] == [False, True, False, False, False, False]
+    model, _, _ = made("conv2d", 2)
+    engine = Engine(model, Clip(1.0))
+    probe(engine, (torch.full((2, 2, 9, 9), torch.nan).double(),), {})
+    assert [type(unit).__name__ for unit in engine.units] == ["Layer"] * 4
