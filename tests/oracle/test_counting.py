@@ -199,3 +199,13 @@ def test_what_is_not_counted_is_refused():
         sealed.through(Scale(2.0))
     with pytest.raises(Refused, match="no sum on a grid"):
         Lane().step(1.0, sealed)
+
+
+def test_threads_change_no_bit(monkeypatch):
+    X, y, theta = records(30_000, 20)  # large enough to be cut into shares
+    query, bounds = ClippedGradient(Logistic(), 0.6), RowBounds(1.0)
+    found = []
+    for threads in ("1", "2"):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        found.append(counted(X, y, query, theta, bounds)[0])
+    assert np.array_equal(*found)
