@@ -169,9 +169,14 @@ def plot(found: Errors, exponents: tuple[int, ...]) -> None:
         for name in ("independent", "tree", "honaker", "square root", "banded", "blt"):
             values = [found[name, exponent, epochs][1] for exponent in exponents]
             axis.plot([2**exponent for exponent in exponents], values, marker="o", label=name)
-        axis.set(xscale="log", yscale="log", xlabel="steps", title=f"{epochs} epoch(s)")
+        axis.set(
+            xscale="log",
+            yscale="log",
+            xlabel="steps",
+            title="one epoch" if epochs == 1 else f"{epochs} epochs",
+        )
     axes[0].set_ylabel("rms error of running sums at mu = 1")
-    axes[0].legend()
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
     RESULTS.mkdir(exist_ok=True)
     figure.savefig(RESULTS / "correlated.png", dpi=120)
     plt.close(figure)

@@ -107,7 +107,7 @@ def plot(traces: dict[str, dict[str, np.ndarray]]) -> None:
     picture = Picture(figsize=(9, 3.5), layout="constrained")
     for axes, (name, lines) in zip(picture.subplots(1, 2), traces.items(), strict=True):
         for label, trace in lines.items():
-            axes.loglog(np.arange(1, len(trace) + 1), np.maximum(trace, 1e-6), label=label)
+            axes.semilogx(np.arange(1, len(trace) + 1), trace, label=label)
         axes.set(title=name, xlabel="days", ylabel="average regret")
         axes.legend()
     RESULTS.mkdir(exist_ok=True)

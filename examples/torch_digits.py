@@ -1,6 +1,8 @@
 """A private network on handwritten digits: two lines of an ordinary training loop change.
 
-python examples/torch_digits.py
+The noise is chosen from public numbers, and epsilon is known after every epoch.
+
+    python examples/torch_digits.py
 """
 
 import torch

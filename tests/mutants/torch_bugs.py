@@ -15,11 +15,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from privopt.audit import hostile_pairs, noise_p_value, record, replay
 from privopt.noise import SeededSource
-from privopt.torch import make_private
+from privopt.torch import make_private, rounding
 from privopt.torch import noise as noise_module
-from privopt.torch import pieces as pieces_module
 from privopt.torch.batches import FixedOrder, PoissonBatches
-from privopt.torch.clip import MARGIN, Clip
+from privopt.torch.clip import Clip
 from privopt.torch.engine import Engine
 from privopt.torch.noise import TensorNoise
 from privopt.torch.pieces import Dense, Outer
@@ -103,7 +102,7 @@ def cancellation() -> str | None:
     a = 1e6 * torch.randn(50, 1, 1, 40).expand(50, 1, 2, 40).contiguous()
     g = torch.randn(50, 1, 2, 30)
     g[:, :, 1] = -g[:, :, 0] * (1 + 1e-6 * torch.randn(50, 1, 1))
-    factors = Clip(1.0).factors(Outer(g, a).squared_norms(), 1, MARGIN[torch.float32])
+    factors = Clip(1.0).factors(Outer(g, a).squared_norms(), 1, rounding.MARGIN[torch.float32])
     moved = factors.double() * Outer(g.double(), a.double()).dense().norm(dim=1)
     return None if moved.max() <= 1 else "a norm lost in rounding passes the clip"
 
@@ -155,7 +154,7 @@ def training() -> Iterator[Mutant]:
         "norms are not rounded up",
         cancellation,
         "rounding",
-        (pieces_module, "SLACK", dict.fromkeys(pieces_module.SLACK, 0.0)),
+        (rounding, "SLACK", dict.fromkeys(rounding.SLACK, 0.0)),
     )
 
 

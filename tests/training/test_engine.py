@@ -10,9 +10,10 @@ from torch import nn
 
 from privopt.privacy import Refused
 from privopt.torch.checks import probe
-from privopt.torch.clip import MARGIN, SOFTENING, Clip
+from privopt.torch.clip import SOFTENING, Clip
 from privopt.torch.engine import Engine, Layer, Part
 from privopt.torch.pieces import Outer, Rows
+from privopt.torch.rounding import MARGIN, margin
 
 from .models import MODELS, Gru, clipped, cross_entropy, loop, made, random_model
 
@@ -210,6 +211,24 @@ def test_a_loss_that_is_not_one_per_example_is_refused(loss):
         total_of(engine_for(model, x), x, y, loss)
 
 
+@pytest.mark.parametrize("poison", [0.0, math.nan, math.inf])
+def test_a_loss_that_mixes_examples_is_refused(poison):
+    """Here each example is compared with the others of its batch."""
+
+    def contrast(out, y):
+        return cross_entropy(out @ out.T, torch.arange(len(out)))
+
+    def centred(out, y):
+        return cross_entropy(out, y) - cross_entropy(out, y).mean()
+
+    for loss in (contrast, centred):
+        model, x, y = made("linear", COUNT)
+        with pytest.raises(Refused, match="depends on the outputs of others"):
+            total_of(engine_for(model, x), x, y, loss)
+    x[0][1] = x[0][2] = poison  # a record that is not finite makes no loss look like that
+    total_of(engine_for(model, x), x, y)
+
+
 def test_ordinary_use_of_the_model_is_undisturbed():
     model, x, y = made("bare parameter", COUNT)
     before = model(*x)
@@ -234,6 +253,38 @@ def test_half_precision():
     for i in range(COUNT):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             assert total_of(engine, (x[0][i : i + 1],), y[i : i + 1]).norm() <= 0.5
+
+
+@pytest.mark.parametrize("size", [1e2, 1e5, 1e8])
+def test_products_that_round_to_tf32(size, monkeypatch):
+    """The same attack where factors lose thirteen bits, by a model of that rounding."""
+
+    def short(x):
+        return (x.view(torch.int32) + 4096 & ~8191).view(torch.float32)
+
+    monkeypatch.setattr("privopt.torch.rounding.coarse", lambda: True)
+    room = margin(torch.float32, False)
+    assert room == 1e-2
+    torch.manual_seed(1)
+    count = 4000
+    a = size * torch.randn(count, 1, 1, 40).expand(count, 1, 2, 40).contiguous()
+    g = torch.zeros(count, 1, 2, 30)
+    g[:, :, 0, 0] = torch.randn(count, 1)
+    left = torch.logspace(-4, -1, count)[:, None, None]  # of the terms, after they have cancelled
+    g[:, :, 1] = -g[:, :, 0] * (1 + left)
+    piece = Outer(short(g), short(a))
+    assert not piece.direct
+    factors = Clip(1.0).factors(piece.squared_norms(), 1, room)
+    scaled = short(g * factors[:, None, None, None])
+    moved = Outer(scaled.double(), short(a).double()).dense().norm(dim=1)
+    assert moved.max() <= 1.0
+    assert margin(torch.float64, False) == MARGIN[torch.float64]
+
+
+def test_products_in_bfloat16_are_refused(monkeypatch):
+    monkeypatch.setattr("torch.get_float32_matmul_precision", lambda: "medium")
+    with pytest.raises(Refused, match="too coarse for a clip"):
+        margin(torch.float32, False)
 
 
 def test_frozen_parameters_and_none_at_all():

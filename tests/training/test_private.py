@@ -45,10 +45,10 @@ def data(n=60, width=4, seed=0):
     return TensorDataset(torch.randn(n, width).double(), torch.randint(0, 3, (n,)))
 
 
-def training(model=None, dataset=None, *, batch_size=10, lr=0.5, optimizer=None, **choices):
+def training(model=None, records=None, *, batch_size=10, lr=0.5, optimizer=None, **choices):
     model = net() if model is None else model
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr)
-    loader = DataLoader(data() if dataset is None else dataset, batch_size=batch_size)
+    loader = DataLoader(data() if records is None else records, batch_size=batch_size)
     choices = {"epsilon": 2.0, "delta": 1e-5, "epochs": 3, "random_state": 0} | choices
     return make_private(model, optimizer, loader, **choices)
 
@@ -472,6 +472,38 @@ def test_a_seeded_past_is_not_forgotten():
     assert not resumed.certificate().private
 
 
+# ------------------------------------------------------------ ledger
+@pytest.mark.parametrize("noise", ["independent", "banded", "blt"])
+def test_a_ledger_pays_before_the_first_step(noise, tmp_path):
+    ledger = privopt.Ledger.create(
+        tmp_path / "ledger.db", epsilon=3.0, delta=3e-5, dataset="d", composition="basic"
+    )
+    choices = {"noise": noise, "random_state": None, "ledger": ledger, "dataset": "d"}
+    private = training(**choices)
+    assert ledger.dataset("d").spent[0] == 0.0
+    run(private, 1)
+    spent = ledger.dataset("d").spent[0]
+    assert spent == pytest.approx(2.0, rel=0.05)  # all epochs at once
+    assert spent <= 2.0 * (1 + 1e-9)
+    assert private.certificate().ledger["dataset"] == "d"
+    assert ledger.dataset("d").counts["open"] == 1
+    resumed = training(**choices)
+    resumed.load_state_dict(private.state_dict())
+    run(resumed, 1)
+    assert ledger.dataset("d").spent[0] == spent  # charged where it began
+    run(private, 2)
+    certificate = private.certificate()
+    assert ledger.dataset("d").counts["committed"] == 1
+    assert ledger.verify(certificate)
+    assert private.certificate() == certificate
+    other = training(**choices)
+    with pytest.raises(Refused, match="budget of 'd' is short"):
+        run(other)
+    assert other.steps_done == 0
+    with pytest.raises(Refused, match="a seeded run is not private"):
+        run(training(**(choices | {"random_state": 0})))
+
+
 # ------------------------------------------------------------ bad input
 @pytest.mark.parametrize(
     ("choices", "words"),
@@ -557,6 +589,19 @@ def test_a_compiled_step_refuses_tensors_from_outside():
         private.step(lambda out, y: cross_entropy(out * outside, y), x, targets=y)
     with pytest.raises(ValueError, match="need targets"):
         private.step(lambda out: cross_entropy(out, y), x)
+    assert private.steps_done == 0
+
+
+def test_a_model_that_moved():
+    private = training()
+    x, y = next(iter(private.loader))
+    private.model[0].requires_grad_(False)
+    with pytest.raises(Refused, match="trains other parameters"):
+        private.step(cross_entropy, x, targets=y)
+    private.model[0].requires_grad_(True)
+    private.model.to("meta")
+    with pytest.raises(Refused, match="has moved"):
+        private.step(cross_entropy, x, targets=y)
     assert private.steps_done == 0
 
 

@@ -1,4 +1,4 @@
-"""Gaussian noise as a torch tensor: from the source itself, or from a device's own generator."""
+"""Gaussian noise as a torch tensor, drawn where the tensor lives."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 class DeviceSource(Source):
-    """Coins of another source; noise on an accelerator from its own generator.
+    """Another source on the processor; on an accelerator a generator keyed by that source.
 
-    The generator is keyed by 63 bits of the other source, once for each process and device. It is
-    fast and of good quality, but not cryptographic.
+    ChaCha20 is cryptographic. ``fast`` takes the device's own generator instead, keyed by 63 bits:
+    of good quality, but not cryptographic. Keys are drawn once for each process and device.
     """
 
-    __slots__ = ("_generators", "_process", "_source", "private")
+    __slots__ = ("_fast", "_generators", "_process", "_source", "private")
 
-    def __init__(self, source: Source) -> None:
-        self._source, self.private = source, source.private
+    def __init__(self, source: Source, fast: bool = False) -> None:
+        self._source, self._fast, self.private = source, fast, source.private
         self._process, self._generators = os.getpid(), {}
 
     @property
@@ -38,15 +38,30 @@ class DeviceSource(Source):
     def volume(self) -> float:
         return volume(self._source)
 
-    def generator(self, device: Any) -> Any:
+    def normal_like(self, like: Tensor) -> Tensor:
+        """Standard Gaussians from the device of a tensor."""
         import torch
+
+        generator = self._generator(like.device)
+        if self._fast:
+            return torch.empty_like(like).normal_(generator=generator)
+        return generator.normal(like.numel()).to(like).view_as(like)
+
+    def _generator(self, device: Any) -> Any:
+        import torch
+
+        from privopt.noise.chacha import Keystream
 
         if self._process != os.getpid():
             self._process, self._generators = os.getpid(), {}
         if device not in self._generators:
-            generator = torch.Generator(device)
-            generator.manual_seed(int(self._source.noise.integers(2**63)))
-            self._generators[device] = generator
+            if self._fast:
+                made: Any = torch.Generator(device)
+                made.manual_seed(int(self._source.noise.integers(2**63)))
+            else:
+                bits = self._source.noise.integers(-(2**31), 2**31, size=10, dtype=np.int32)
+                made = Keystream(torch.from_numpy(bits).to(device))
+            self._generators[device] = made
         return self._generators[device]
 
     def __reduce__(self) -> NoReturn:
@@ -58,7 +73,7 @@ def gaussian_like(source: Source, std: float, like: Tensor) -> Tensor:
     import torch
 
     if isinstance(source, DeviceSource) and like.device.type != "cpu":
-        draw = torch.empty_like(like).normal_(generator=source.generator(like.device))
+        draw = source.normal_like(like)
     else:
         draw = torch.from_numpy(source.noise.standard_normal(tuple(like.shape))).to(like)
     return draw.mul_(std * volume(source))

@@ -11,10 +11,6 @@ from torch import Tensor
 
 Clipping = Literal["flat", "per_layer", "automatic"]
 
-MARGIN = {torch.float64: 1e-9, torch.float32: 1e-3}
-"""Norm and sum go through different roundings (TF32 keeps eleven bits); this much of the clip norm
-is left to them."""
-HALF_MARGIN = 1e-2
 SOFTENING = 0.01
 
 
@@ -22,7 +18,8 @@ SOFTENING = 0.01
 class Clip:
     """One example's gradient, over all parameters, leaves with a norm of at most ``norm``.
 
-    ``flat``: the factor min(1, b/|g|) for the whole gradient, b = norm / (1 + margin).
+    ``flat``: the factor min(1, b/|g|) for the whole gradient, b = norm / (1 + margin), with
+    the margin for rounding inside (``rounding``).
     ``per_layer``: each of K layers by itself to b/sqrt(K); the squares add up to b^2.
     ``automatic``: the factor b/(|g| + 0.01), always below b/|g| (Bu et al., 2023).
 

@@ -49,6 +49,8 @@ class CompiledSum:
             tuple(module.training for module in self._engine.model.modules()),
         )
         if key not in self._graphs:
+            # Once as it is: checks look at values, which a graph cannot do.
+            self._engine.clipped_sum(loss, inputs, keywords, targets, count, self._engine.like())
             self._graphs[key] = self._traced(loss, spec, places, others, rows, keep)
         with torch.no_grad():
             total += self._graphs[key](*rows, keep)

@@ -18,15 +18,15 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from privopt.privacy.budget import Refused
-from privopt.torch.clip import HALF_MARGIN, MARGIN, Clip
+from privopt.torch.clip import Clip
 from privopt.torch.layers import Rule, rule_for
 from privopt.torch.pieces import Dense, Piece, merged, squared_norms
+from privopt.torch.rounding import HALF, margin
 
 LossFunction = Callable[..., Tensor]
-HALF = (torch.float16, torch.bfloat16)
 
 
 @dataclass
@@ -87,10 +87,18 @@ class Engine:
         self.size = sum(p.numel() for p in self.parameters)
         self.units: list[Unit] = list(_units("", model, set()))
         self._recording = False
+        self.apart = False  # whether a loss was seen to take its examples one by one
 
     def like(self) -> Tensor:
         """Zeros in the shape, type and place of a sum."""
         return torch.zeros(self.size, dtype=self.dtype, device=self.parameters[0].device)
+
+    def unchanged(self, device: torch.device) -> bool:
+        """Whether the model still trains the same parameters in the same place."""
+        now = [p for p in self.model.parameters() if p.requires_grad]
+        return len(now) == len(self.parameters) and all(
+            p is q and p.device == device for p, q in zip(now, self.parameters, strict=True)
+        )
 
     # ------------------------------------------------------------ structure
     def run_example_by_example(self) -> None:
@@ -99,9 +107,7 @@ class Engine:
 
     def margin(self, device: str) -> float:
         half = any(p.dtype in HALF for p in self.parameters)
-        if half or torch.is_autocast_enabled(device):
-            return HALF_MARGIN
-        return MARGIN[self.dtype]
+        return margin(self.dtype, half or torch.is_autocast_enabled(device))
 
     # ------------------------------------------------------------ one batch
     def clipped_sum(
@@ -119,16 +125,20 @@ class Engine:
         ``keep`` marks the examples that count; the others fill a batch up to a fixed size.
         """
         device = total.device.type
-        margin = self.margin(device)
+        room = self.margin(device)
         try:
             with torch.enable_grad(), self._record(count):
-                losses = loss(self.model(*inputs, **keywords), *targets)
+                output = self.model(*inputs, **keywords)
+                losses = loss(output, *targets)
             _check_losses(losses, count)
+            if not self.apart and keep is None and count > 1:
+                _check_apart(losses, output, count)
+                self.apart = True
             edges: list[Any] = [edge for unit in self.units for edge in _edges(unit)]
             # One gradient of ones: each example's loss depends on that example alone.
             found = torch.autograd.grad(losses, edges, torch.ones_like(losses), allow_unused=True)
             with torch.no_grad(), torch.autocast(device, enabled=False):
-                self._add(iter(found), count, margin, total, keep)
+                self._add(iter(found), count, room, total, keep)
         finally:
             self.forget()
 
@@ -359,6 +369,23 @@ def _joined(groups: list[set[nn.Parameter]]) -> list[set[nn.Parameter]]:
         found = [other for other in found if not other & group]
         found.append(group.union(*touching))
     return found
+
+
+def _check_apart(losses: Tensor, output: Any, count: int) -> None:
+    """Refuse a loss in which one example's value depends on another's output.
+
+    The gradient of every other loss must vanish for the outputs in between. NaN is nobody's fault:
+    what is not finite is dropped later.
+    """
+    leaves = [x for x in tree_leaves(output) if isinstance(x, Tensor) and x.requires_grad]
+    leaves = [x for x in leaves if x.dim() and len(x) == count]
+    chosen = (torch.arange(count, device=losses.device) % 2).to(losses.dtype)
+    found = torch.autograd.grad(losses, leaves, chosen, retain_graph=True, allow_unused=True)
+    if any(g is not None and bool(g[::2].nan_to_num(0, 0, 0).any()) for g in found):
+        raise Refused(
+            "the loss of one example depends on the outputs of others: clipping cannot bound what "
+            "one of them moves. Use a loss that is computed example by example."
+        )
 
 
 def _check_losses(losses: object, count: int) -> None:

@@ -6,9 +6,8 @@ with a_t its inputs and g_t the gradients of its outputs at T places. Its norm n
 clipped sum over examples is one product of matrices, so that one backward pass is enough (Bu et
 al., 2023).
 
-Rounding. Sums of products cancel, and a record could be built whose norm is lost in them. Norms
-from factors are therefore rounded up by ``SLACK`` (sum_t |a_t| |g_t|)^2, which bounds every error
-of rounding in the norm and in the clipped sum: what leaves is within the clip's margin.
+Sums of products cancel, and a record could be built whose norm is lost in rounding. Norms from
+factors are therefore rounded up (``rounding``).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-SLACK = {torch.float64: 1e-13, torch.float32: 1e-5}
+from privopt.torch.rounding import slack
 
 
 class Piece(Protocol):
@@ -89,7 +88,7 @@ class Outer:
             return (a * g).square().sum((1, 2))
         gram = (self.inputs @ self.inputs.mT).mul_(self.outputs @ self.outputs.mT)
         most = (a * g).sum((1, 2)).square()
-        return gram.sum((1, 2, 3)).clamp_min(0).add(most, alpha=SLACK[most.dtype])
+        return gram.sum((1, 2, 3)).clamp_min(0).add(most, alpha=slack(most.dtype))
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         if self.direct:
@@ -121,7 +120,7 @@ class Rows:
         gram = (self.vectors @ self.vectors.mT).masked_fill_(~same, 0)
         norms = torch.linalg.vector_norm(self.vectors, dim=2) * trained
         most = norms.sum(1).square()
-        return gram.sum((1, 2)).clamp_min(0).add(most, alpha=SLACK[most.dtype])
+        return gram.sum((1, 2)).clamp_min(0).add(most, alpha=slack(most.dtype))
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         width = self.vectors.shape[2]
@@ -174,8 +173,8 @@ def _tied_norms(table: Rows, product: Outer) -> Tensor:
     looked_up = outputs.gather(2, index) * (table.places >= 0)[:, None, :]
     cross = (looked_up * (inputs @ table.vectors.mT)).sum((1, 2))
     one, two = table.squared_norms(), product.squared_norms()
-    slack = SLACK[cross.dtype] * (one.sqrt() + two.sqrt()).square()
-    return (one + two + 2 * cross).clamp_min(0) + slack
+    most = (one.sqrt() + two.sqrt()).square()
+    return (one + two + 2 * cross).clamp_min(0) + slack(cross.dtype) * most
 
 
 def _blank(values: Tensor, dropped: Tensor) -> Tensor:

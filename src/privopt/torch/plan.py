@@ -85,5 +85,6 @@ def choose_plan(
 
 def _sampled(factorization: Factorization, groups: int, multiplier: float) -> Plan:
     error = factorization.errors(multiplier**2)[1]
-    name = "independent" if groups == 1 else "banded"
-    return Plan(name, "poisson", groups, multiplier, factorization, error)
+    if groups == 1:  # one band is no correlation
+        factorization = Independent(factorization.steps)
+    return Plan(factorization.name, "poisson", groups, multiplier, factorization, error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from dataclasses import asdict
 from typing import Any
 
@@ -14,13 +13,13 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import DataLoader
 
+from privopt.ledger import Dataset, account_for
 from privopt.mechanisms import CorrelatedGaussian
 from privopt.noise import source_for
 from privopt.noise.tensors import DeviceSource
 from privopt.oracle.reach import Reach
 from privopt.oracle.sealed import KEY, Sealed
 from privopt.privacy import Accountant, Budget, Certificate, Neighbouring, Refused, spend
-from privopt.privacy.events import Event, StreamPosition
 from privopt.privacy.factorizations import Independent
 from privopt.torch.batches import (
     FixedOrder,
@@ -29,7 +28,8 @@ from privopt.torch.batches import (
     Schedule,
     check_loader,
 )
-from privopt.torch.checks import check_model, probe
+from privopt.torch.bill import Bill, events
+from privopt.torch.checks import check_model, check_optimizer, probe
 from privopt.torch.clip import Clip, Clipping
 from privopt.torch.compiled import CompiledSum
 from privopt.torch.engine import Engine, LossFunction
@@ -61,6 +61,8 @@ def make_private(
     microbatch: int | None = None,
     compile: bool | str = False,
     device_noise: bool = False,
+    ledger: Any = None,
+    dataset: str | None = None,
     random_state: object = None,
 ) -> PrivateTraining:
     """Prepare a model, its optimizer and its data for private training.
@@ -96,7 +98,10 @@ def make_private(
         Compile the step, for batches filled up to a fixed size; a string names torch's backend.
         ``step`` then needs ``targets``, and a loss that uses nothing else.
     device_noise : bool, default=False
-        Draw noise with the accelerator's own generator: fast, not cryptographic.
+        On an accelerator, draw noise with its own generator instead of ChaCha20: faster, not
+        cryptographic.
+    ledger, dataset : Ledger or path, str; optional
+        The budget that pays for all epochs, before the first step.
     random_state : int, optional
         A seed for tests: the result is then not private, and the certificate says so.
 
@@ -121,7 +126,7 @@ def make_private(
     loader = check_loader(loader)
     check_model(model)
     engine = Engine(model, Clip(float(clip_norm), clipping))
-    _check_optimizer(engine, optimizer)
+    check_optimizer(engine, optimizer)
     count, batch_size = len(loader.dataset), int(loader.batch_size or 1)  # type: ignore[arg-type]
     if neighbouring == "add_remove" and n_public is None:
         raise ValueError("under add_remove the number of records is private: give n_public.")
@@ -137,7 +142,7 @@ def make_private(
         schedule = FixedOrder(count, batch_size, source)
     else:
         schedule = PoissonBatches(count, records, batch_size, plan.groups, source)
-    gate = TensorGate(DeviceSource(source) if device_noise else source, engine.like())
+    gate = TensorGate(DeviceSource(source, fast=device_noise), engine.like())
     return PrivateTraining(
         engine,
         optimizer,
@@ -149,7 +154,8 @@ def make_private(
         microbatch,
         compile=("inductor" if compile is True else compile) or None,
         private=source.private,
-        assumptions=ASSUMPTIONS + (DEVICE_NOISE,) * device_noise,
+        assumptions=ASSUMPTIONS + (DEVICE_NOISE,) * (device_noise and engine.like().is_cuda),
+        account=account_for(ledger, dataset),
     )
 
 
@@ -174,6 +180,7 @@ class PrivateTraining:
         compile: str | None,
         private: bool,
         assumptions: tuple[str, ...],
+        account: Dataset | None = None,
     ) -> None:
         self.model, self.optimizer, self.loader = engine.model, optimizer, loader
         self.budget, self.plan = budget, plan
@@ -190,6 +197,8 @@ class PrivateTraining:
         else:
             self._mechanism = CorrelatedGaussian(plan.factorization, plan.noise_multiplier)
             gate.stream(self._mechanism)  # refuses noise that is not there for models
+        reaches = [self._reach(step) for step in range(self.steps)]
+        self._bill = Bill(account, budget, self._mechanism, reaches)
 
     # ------------------------------------------------------------ training
     @property
@@ -233,6 +242,8 @@ class PrivateTraining:
                     f"step takes the {count} examples that private.loader has just given; a "
                     "tensor has another number of rows."
                 )
+        if not self._engine.unchanged(self._like.device):
+            raise Refused("the model has moved or trains other parameters: call make_private then.")
         if not self._probed:
             probe(self._engine, inputs, keywords)
             self._probed = True
@@ -253,6 +264,7 @@ class PrivateTraining:
         self._average()
 
     def _release(self, total: Tensor) -> None:
+        self._bill.pay(self._private)
         sealed = Sealed(KEY, total, self._reach(self.steps_done))
         noisy = self._gate.release(self._mechanism, sealed)  # type: ignore[arg-type]
         self.loader.stepped()
@@ -266,7 +278,8 @@ class PrivateTraining:
     def _average(self) -> None:
         taken = self.steps_done - (self.steps - self.steps // 5)
         if taken > 0:
-            now = nn.utils.parameters_to_vector(self._engine.parameters).detach().to(self._like)
+            flat = [p.detach().flatten().to(self._like) for p in self._engine.parameters]
+            now = torch.cat(flat)
             self._tail = now if taken == 1 else self._tail + (now - self._tail) / taken
 
     def averaged(self) -> nn.Module:
@@ -277,7 +290,10 @@ class PrivateTraining:
         model = copy.deepcopy(self.model)
         if self.steps_done > self.steps - self.steps // 5:
             trained = [p for p in model.parameters() if p.requires_grad]
-            nn.utils.vector_to_parameters(self._tail.to(trained[0].dtype), trained)
+            parts = self._tail.split([p.numel() for p in trained])
+            with torch.no_grad():
+                for p, part in zip(trained, parts, strict=True):
+                    p.copy_(part.view_as(p))
         return model
 
     def _reach(self, step: int) -> Reach:
@@ -298,7 +314,7 @@ class PrivateTraining:
 
     def certificate(self) -> Certificate:
         """The guarantee of everything released so far: every intermediate model included."""
-        return Certificate.from_log(
+        certificate = Certificate.from_log(
             self._gate.log,
             self.budget,
             solver="torch",
@@ -306,6 +322,7 @@ class PrivateTraining:
             assumptions=self._assumptions,
             settings=self.settings(),
         )
+        return self._bill.settle(certificate, self.steps_done == self.steps)
 
     def settings(self) -> dict[str, Any]:
         """Public numbers of the run, as plain JSON values."""
@@ -335,6 +352,7 @@ class PrivateTraining:
             "settings": self.settings(),
             "budget": asdict(self.budget),
             "private": self._private,
+            "charged": self._bill.mark,
             "steps_done": self.steps_done,
             "average": self._tail.cpu(),
             "schedule": torch.from_numpy(np.array(self._schedule.state())),
@@ -362,12 +380,9 @@ class PrivateTraining:
             path = stream.path
             if len(path.cells) != done:
                 raise Refused("this is not the state of such a run.")
-        for step in range(done):
-            reach = self._reach(step)
-            row = None if path is None else StreamPosition(path, step)
-            name, kinds = type(self._mechanism).__name__, self._mechanism.kinds(reach)
-            event = Event(name, kinds, reach.cells, reach.view, reach.sampling, None, row)
+        for event in events(self._mechanism, map(self._reach, range(done)), path):
             self._gate.log.append(event)
+        self._bill.mark = state["charged"]
         self._private = self._private and bool(state["private"])
         self.loader.resume(done)
 
@@ -377,19 +392,3 @@ def _slice(start: int, stop: int) -> Any:
         return tree_map(lambda x: x[start:stop] if isinstance(x, Tensor) else x, tree)
 
     return cut
-
-
-def _check_optimizer(engine: Engine, optimizer: object) -> None:
-    if not isinstance(optimizer, Optimizer):
-        raise ValueError(f"optimizer must be a torch Optimizer, got {type(optimizer).__name__}.")
-    closure = inspect.signature(optimizer.step).parameters.get("closure")
-    if closure is not None and closure.default is inspect.Parameter.empty:
-        raise ValueError(
-            f"{type(optimizer).__name__} asks for the loss again and again: use an optimizer that "
-            "takes one gradient per step."
-        )
-    known = {id(p) for p in engine.parameters}
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if parameter.requires_grad and id(parameter) not in known:
-                raise ValueError("the optimizer holds a parameter that is not the model's.")

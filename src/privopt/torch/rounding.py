@@ -1,0 +1,54 @@
+"""What rounding may do to a clipped gradient, and the room that is left for it.
+
+The norm of an example's gradient and its part in the weighted sum go through different roundings.
+With u the relative rounding of a factor, S = sum_t |a_t| |g_t| and n the norm, the part is at most
+c (n + 2 u S), c the clip factor. Terms may cancel, so S can be much larger than n. Norms from
+factors are therefore rounded up, c = bound / sqrt(n^2 + slack S^2), and the part is at most
+
+    bound max_n (n + 2 u S) / sqrt(n^2 + slack S^2) = bound sqrt(1 + (2 u)^2 / slack),
+
+within the margin for every record: u is of the order 1e-16 and 1e-7 in double and single precision
+(slack 1e-13 and 1e-5), and 2^-11 for products that round to TF32, torch's precision "high" (slack
+1e-4, 1.005 bound). Without factors the two differ by a few u.
+
+The margin is taken off the clip norm, which stays the declared sensitivity.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from privopt.privacy.budget import Refused
+
+SLACK = {torch.float64: 1e-13, torch.float32: 1e-5}
+COARSE_SLACK = 1e-4
+MARGIN = {torch.float64: 1e-9, torch.float32: 1e-3}
+WIDE_MARGIN = 1e-2
+HALF = (torch.float16, torch.bfloat16)
+
+
+def slack(dtype: torch.dtype) -> float:
+    """How far a squared norm from factors is rounded up, as a share of S^2."""
+    return COARSE_SLACK if dtype == torch.float32 and coarse() else SLACK[dtype]
+
+
+def margin(dtype: torch.dtype, half: bool) -> float:
+    """Share of the clip norm that is left to rounding. ``half``: a model in half precision."""
+    wide = half or (dtype == torch.float32 and coarse())
+    return WIDE_MARGIN if wide else MARGIN[dtype]
+
+
+def coarse() -> bool:
+    """Whether products of single precision may round their factors to TF32."""
+    try:
+        precision = torch.get_float32_matmul_precision()
+        if precision == "medium":
+            raise Refused(
+                "products in bfloat16 are too coarse for a clip: use "
+                'torch.set_float32_matmul_precision("high") or "highest".'
+            )
+        return precision != "highest" or bool(torch.backends.cuda.matmul.allow_tf32)
+    except RuntimeError as problem:
+        if isinstance(problem, Refused):
+            raise
+        return True  # torch does not say: settings of two kinds are mixed
