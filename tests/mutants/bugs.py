@@ -11,18 +11,26 @@ from typing import Any
 
 import numpy as np
 
+import privopt.oracle.dense as dense_module
 import privopt.oracle.objective as objective_module
 import privopt.oracle.oracle as oracle_module
 from privopt import Problem
 from privopt.geometry import L2Ball, WholeSpace
 from privopt.losses import Huber, Logistic, Squared
-from privopt.mechanisms import additive, objective_perturbation, output_perturbation, selection
+from privopt.mechanisms import (
+    additive,
+    objective_perturbation,
+    on_grid,
+    output_perturbation,
+    selection,
+)
 from privopt.mechanisms import exponential_density as density_module
 from privopt.mechanisms.gate import Gate
 from privopt.mechanisms.greedy_scores import GreedyScores
 from privopt.mechanisms.maps import VertexScores
 from privopt.mechanisms.output_perturbation import Minimiser
 from privopt.mechanisms.stable_sgd import StableSGD
+from privopt.noise import SeededSource, discrete_gaussian
 from privopt.noise import source as source_module
 from privopt.oracle import mapped, moments, queries
 from privopt.oracle.dense import DenseRows
@@ -53,6 +61,7 @@ from .checks import (
     within_budget,
 )
 from .geometry import geometry
+from .integers import coarse, integers
 from .learning import learning
 from .ledger_bugs import ledger
 from .mutant import Mutant
@@ -73,7 +82,9 @@ def scaled(module: Any, name: str, factor: float) -> tuple[Any, str, Any]:
 
 
 def quiet(module: Any, name: str, factor: float) -> tuple[tuple[Any, str, Any], ...]:
-    return (scaled(module, name, factor),)
+    if (module, name) != (additive, "gaussian"):
+        return (scaled(module, name, factor),)
+    return scaled(module, name, factor), (on_grid, "discrete_gaussian", coarse(factor))
 
 
 ADDITIVE = {
@@ -124,7 +135,10 @@ def noise() -> Iterator[Mutant]:
     ):
         yield Mutant(
             f"{solver}: the same {name} noise at every step",
-            ((additive, name, _constant(getattr(additive, name))),),
+            (
+                (additive, name, _constant(getattr(additive, name))),
+                (on_grid, "discrete_gaussian", _same_integers),
+            ),
             fresh(solver, delta),
             "fresh",
         )
@@ -193,9 +207,15 @@ def noise() -> Iterator[Mutant]:
 
 
 def _constant(honest: Callable[..., Any]) -> Callable[..., Any]:
-    from privopt.noise import SeededSource
-
     return lambda source, scale, size: honest(SeededSource(7), scale, size)
+
+
+def _same_integers(source: Any, size: Any) -> Any:
+    return discrete_gaussian(SeededSource(7), size)
+
+
+def _unclipped(lengths: Any, bound: float, dimension: int) -> Any:
+    return np.ones_like(lengths)
 
 
 def _redrawn(honest: Callable[..., Any]) -> Callable[..., Any]:
@@ -294,7 +314,8 @@ def sparse_choices() -> Iterator[Mutant]:
 def declared() -> Iterator[Mutant]:
     """A mechanism that declares half of the loss its noise gives."""
     for mechanism, solver, delta in (
-        (additive.Gaussian, "noisy_gd", DELTA),
+        (on_grid.HardenedGaussian, "noisy_gd", DELTA),
+        (additive.Gaussian, "coordinate_descent", DELTA),
         (additive.Laplace, "coordinate_descent", 0.0),
         (additive.NormGamma, "noisy_gd", 0.0),
         (output_perturbation.OutputPerturbation, "output_perturbation", 0.0),
@@ -364,6 +385,12 @@ def sensitivity() -> Iterator[Mutant]:
         yield Mutant(
             f"{solver}: gradients not clipped",
             ((gradient, "_weigh", unclipped),),
+            replayed(solver, "zero_out", delta, hardened=False),
+            "replay",
+        )
+        yield Mutant(
+            f"{solver}: integer gradients not clipped",
+            ((gradient, "_weigh", unclipped), (dense_module, "shorten", _unclipped)),
             replayed(solver, "zero_out", delta),
             "replay",
         )
@@ -610,10 +637,12 @@ def _rows() -> Iterator[Mutant]:
         return rows
 
     for solver in ("noisy_gd", "objective_perturbation", "output_perturbation", "bolt_on_sgd"):
+        plain = {"hardened": False} if solver == "noisy_gd" else {}
         yield Mutant(
             f"{solver}: rows not clipped to their norm",
             ((DenseRows, "build", classmethod(loose)),),
-            replayed(solver, "zero_out", DELTA),
+            # A sum in integers would clip each record once more, and hide this.
+            replayed(solver, "zero_out", DELTA, **plain),
             "replay",
         )
 
@@ -696,9 +725,10 @@ def glue() -> Iterator[Mutant]:
     ask = oracle_module.View.ask
 
     def averaged(expected: float) -> Callable[..., Any]:
-        def mutated(self: Any, query: Any, at: Any = None) -> Any:
-            sealed = ask(self, query, at)
-            sealed._payload = sealed._payload * expected / max(1, self._rows.count)
+        def mutated(self: Any, query: Any, at: Any = None, *, steps: Any = None) -> Any:
+            sealed = ask(self, query, at, steps=steps)
+            mean = sealed._payload * expected / max(1, self._rows.count)
+            sealed._payload = np.asarray(mean, dtype=sealed._payload.dtype)
             return sealed
 
         return mutated
@@ -1049,6 +1079,7 @@ ALL: list[Mutant] = [
         streams,
         learning,
         geometry,
+        integers,
         training,
     )
     for mutant in family()

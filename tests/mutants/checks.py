@@ -17,6 +17,7 @@ import privopt.privacy.certificate as certificate_module
 from privopt import Budget, Problem, Refused, solve
 from privopt.audit import hostile_pairs, noise_p_value, record, replay
 from privopt.audit.bounds import Claim
+from privopt.audit.replay import in_units
 from privopt.audit.statistical import attack, judge
 from privopt.audit.table import Row, case
 from privopt.facts import Facts
@@ -226,7 +227,8 @@ def fresh(name: str, delta: float) -> Check:
             for release in record(run, (X, y))[1].releases:
                 if not isinstance(release.result, np.ndarray):
                     continue
-                before = release.payload if isinstance(release.payload, np.ndarray) else 0.0
+                held = isinstance(release.payload, np.ndarray)
+                before = in_units(release.payload, release.reach) if held else 0.0
                 seen.append(float(np.round((release.result - before).flat[0], 12)))
         return "the same noise twice" if len(set(seen)) < len(seen) else None
 

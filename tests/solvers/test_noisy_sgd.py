@@ -14,6 +14,7 @@ from scipy.stats import norm
 
 from privopt import Budget, Problem, Refused, plan, solve
 from privopt.audit import hostile_pairs, record, replay
+from privopt.audit.replay import in_units
 from privopt.facts import Facts
 from privopt.geometry import L2Ball, WholeSpace
 from privopt.losses import Hinge, Logistic
@@ -129,7 +130,8 @@ def test_exact_divergence_of_all_neighbours(relation, sampling, n, size, steps):
 @pytest.mark.parametrize(
     ("relation", "sampling"), [("zero_out", "poisson"), ("replace_one", "fixed")]
 )
-def test_the_enumeration_is_of_what_the_solver_releases(relation, sampling):
+@pytest.mark.parametrize("hardened", [True, False])
+def test_the_enumeration_is_of_what_the_solver_releases(relation, sampling, hardened):
     """Totals of the batches are sums of the contributions, and the noise has the stated scale."""
     X, y = np.ones((3, 1)), np.array([1.0, 1.0, -1.0])
     budget = Budget(0.8, 0.01, relation)
@@ -145,14 +147,16 @@ def test_the_enumeration_is_of_what_the_solver_releases(relation, sampling):
             n_iter=600,
             batch_size=2,
             sampling=sampling,
+            hardened=hardened,
         )
 
     result, tape = record(go, (X, y))
-    totals = Counter(float(r.payload[0]) for r in tape.releases)
+    payloads = [in_units(r.payload, r.reach) for r in tape.releases]
+    totals = Counter(round(float(payload[0]), 6) for payload in payloads)
     possible = {-2.0, 0.0} if sampling == "fixed" else {-2.0, -1.0, 0.0, 1.0}
     assert set(totals) == possible
     factor = 2 if relation == "replace_one" else 1
-    noise = np.array([float((r.result - r.payload)[0]) for r in tape.releases])
+    noise = np.array([r.result[0] for r in tape.releases]) - np.array(payloads)[:, 0]
     z = noise / (result.plan.settings.noise_multiplier * factor)
     # 600 squares of standard normals: a factor of two in the scale is 40 standard deviations away.
     assert abs(np.sum(z**2) - 600) < 5 * math.sqrt(1200)

@@ -2,6 +2,7 @@
 
 from privopt.audit.bounds import Claim
 from privopt.audit.law import noise_p_value
+from privopt.audit.low_bits import low_bits
 from privopt.audit.neighbours import Pair, hostile_pairs
 from privopt.audit.replay import Tape, record, replay
 from privopt.audit.statistical import Finding, audit
@@ -13,6 +14,7 @@ __all__ = [
     "Tape",
     "audit",
     "hostile_pairs",
+    "low_bits",
     "noise_p_value",
     "record",
     "replay",

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import stats
 from scipy.special import softmax
 
-from privopt.audit.replay import Release, Tape
+from privopt.audit.replay import Release, Tape, in_units
 from privopt.mechanisms import (
     CorrelatedGaussian,
     ExponentialDensity,
@@ -83,7 +83,7 @@ def _statistic(release: Release) -> tuple[float, float]:
         return _density_statistic(release, mechanism)
     if isinstance(release.payload, Objective):
         return _objective_statistic(release)
-    noise = np.atleast_1d(release.result - release.payload)
+    noise = np.atleast_1d(release.result - in_units(release.payload, release.reach))
     return _of_kind(release.event.kinds[0], noise, release.reach.radius, release.reach.norm)
 
 

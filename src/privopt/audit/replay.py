@@ -116,7 +116,7 @@ def movements(
             moved = np.linalg.norm(algorithm.value(one) - algorithm.value(other))
             yield "the result", float(moved), mechanism.sensitivity(reach)
         return
-    one, other = np.atleast_1d(one), np.atleast_1d(other)
+    one, other = (np.atleast_1d(in_units(payload, reach)) for payload in (one, other))
     if one.shape != other.shape:
         yield "the shape", math.inf, 0.0
         return
@@ -132,6 +132,12 @@ def movements(
         return
     moved = float(np.linalg.norm(difference, order_of(reach.norm)))
     yield "the value", moved, _lane_radius(reach)
+
+
+def in_units(payload: Any, reach: Reach) -> Any:
+    """What an integer payload stands for; any other as it is. An integer sum is never beyond 2^53
+    steps in an audit's small data sets, so that its units are exact to the last digit."""
+    return payload if reach.grid is None else payload * reach.grid.step
 
 
 def _lane_radius(reach: Reach) -> float:
@@ -187,6 +193,7 @@ def _same_reach(one: Reach, other: Reach) -> bool:
         and np.array_equal(one.radius, other.radius)
         and np.array_equal(one.single, other.single)
         and one.facts == other.facts
+        and one.grid == other.grid
     )
 
 

@@ -13,6 +13,12 @@ from privopt.mechanisms.gate import HOOK, Gate, Hook, same_event
 from privopt.mechanisms.grid_walk import GridWalk
 from privopt.mechanisms.mechanism import Mechanism
 from privopt.mechanisms.objective_perturbation import ObjectivePerturbation
+from privopt.mechanisms.on_grid import (
+    HardenedGaussian,
+    HardenedLaplace,
+    choose_hardened,
+    gaussian_noise,
+)
 from privopt.mechanisms.output_perturbation import Minimiser, OutputPerturbation
 from privopt.mechanisms.rank_quantile import RankQuantile
 from privopt.mechanisms.selection import ExponentialMechanism, PermuteAndFlip, ReportNoisyMax
@@ -28,6 +34,8 @@ __all__ = [
     "Gaussian",
     "GeneralizedGaussian",
     "GridWalk",
+    "HardenedGaussian",
+    "HardenedLaplace",
     "Hook",
     "KNorm",
     "Laplace",
@@ -41,5 +49,7 @@ __all__ = [
     "ReportNoisyMax",
     "StableSGD",
     "Standardizer",
+    "choose_hardened",
+    "gaussian_noise",
     "same_event",
 ]

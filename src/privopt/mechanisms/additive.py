@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ class Gaussian:
 
     multiplier: float
     accepts: ReachNorm = "l2"
+    steps: ClassVar[None] = None  # no grid
 
     def __post_init__(self) -> None:
         check_multiplier(self.multiplier)
@@ -50,6 +51,7 @@ class Laplace:
 
     multiplier: float
     accepts: ReachNorm = "l1"
+    steps: ClassVar[None] = None  # no grid
 
     def __post_init__(self) -> None:
         check_multiplier(self.multiplier)
@@ -71,6 +73,7 @@ class NormGamma:
 
     multiplier: float
     accepts: ReachNorm = "l2"
+    steps: ClassVar[None] = None  # no grid
 
     def __post_init__(self) -> None:
         check_multiplier(self.multiplier)

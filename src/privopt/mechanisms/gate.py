@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from privopt.mechanisms.correlated import CorrelatedGaussian, Stream
 from privopt.mechanisms.mechanism import Mechanism
+from privopt.mechanisms.on_grid import OnGrid
 from privopt.noise import Source
 from privopt.oracle.reach import Reach
 from privopt.oracle.sealed import KEY, Sealed
@@ -88,7 +89,10 @@ class Gate:
             reach.sampling,
             reach.lane,
             None if stream is None else stream.position(reach),
+            mechanism.numerics(reach) if isinstance(mechanism, OnGrid) else None,
         )
+        if reach.grid is not None and event.numerics is None:
+            raise Refused(f"{type(mechanism).__name__} takes no sum on a grid.")
         if self._declared is not None:
             self._check_declared(event)
         if self._guard is not None:
@@ -161,6 +165,7 @@ def same_event(one: Event, other: Event) -> bool:
         and one.cells == other.cells
         and one.view == other.view
         and one.sampling == other.sampling
+        and one.numerics == other.numerics
         and (one.lane is None) == (other.lane is None)
         and (one.lane is None or other.lane is None or one.lane.step == other.lane.step)
         and (one.row is None) == (other.row is None)

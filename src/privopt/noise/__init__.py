@@ -1,5 +1,6 @@
 """Random numbers: secure by default, reproducible on request, and from nowhere else."""
 
+from privopt.noise.discrete import discrete_gaussian, discrete_laplace
 from privopt.noise.exponential import exponential
 from privopt.noise.gaussian import gaussian
 from privopt.noise.generalized_gaussian import generalized_gaussian, k_norm
@@ -20,6 +21,8 @@ __all__ = [
     "SeededSource",
     "SilentSource",
     "Source",
+    "discrete_gaussian",
+    "discrete_laplace",
     "exponential",
     "fresh_name",
     "gaussian",

@@ -15,7 +15,7 @@ from privopt.oracle.queries import (
     RowSum,
     SquaresAlong,
 )
-from privopt.oracle.reach import FunctionFacts, Reach
+from privopt.oracle.reach import FunctionFacts, Grid, Reach
 from privopt.oracle.rows import RowBounds
 from privopt.oracle.sampling import GeometricSkips, KeyedCoins, Sampler
 from privopt.oracle.sealed import Map, Sealed
@@ -32,6 +32,7 @@ __all__ = [
     "GeometricSkips",
     "GradientDifference",
     "GramGradient",
+    "Grid",
     "KeyedCoins",
     "LabelMoments",
     "Lane",

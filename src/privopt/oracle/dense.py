@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
 
+from privopt.oracle.counting import EXACT, added, row_products, shorten
 from privopt.oracle.labels import labels_like
 from privopt.oracle.moments import shortened
 from privopt.oracle.rows import RowBounds, Weigh
+from privopt.oracle.taming import row_norms, tame, within
 
 BLOCK_BYTES = 3 << 19  # a block of rows this size stays in a core's cache between its two uses
 PARALLEL_BYTES = 1 << 22
@@ -64,14 +66,14 @@ class DenseRows:
         xp = array_namespace(X)
         if not xp.isdtype(X.dtype, "real floating"):
             X = xp.astype(X, xp.float64)
-        X = _within(xp, X, bounds.entries)
+        X = within(xp, X, bounds.entries)
         y = labels_like(y, X, X.dtype, classification)
-        norms = _row_norms(xp, X)
+        norms = row_norms(xp, X)
         wild = ~xp.isfinite(norms)
         active = None
         broken = ~xp.isfinite(y)
         if bool(xp.any(wild)) or bool(xp.any(broken)):
-            X, y, norms, active = _tame(xp, X, y, norms, wild, broken)
+            X, y, norms, active = tame(xp, X, y, norms, wild, broken)
         scale = None
         if bool(xp.any(norms > bounds.data_norm)):
             scale = bounds.data_norm / xp.clip(norms, min=bounds.data_norm)
@@ -90,6 +92,29 @@ class DenseRows:
             return self._pull(self._scaled(weights, rows), X), self._constant(weights, rows)
 
         return self._join(self._over_blocks(theta, block))
+
+    def counted_sum(self, theta: np.ndarray, weigh: Weigh, bound: float, step: float) -> np.ndarray:
+        if self._dtype != self._xp.float64:
+            return self.precise().counted_sum(theta, weigh, bound, step)
+
+        def block(X: Any, rows: slice, slope: Any, offset: float) -> np.ndarray:
+            z = self._settle(row_products(X, slope), rows, offset)
+            weights = weigh(z, self._y[rows], self._sizes[rows])
+            if self._active is not None:
+                weights = weights * self._active[rows]
+            scaled = self._scaled(weights, rows)
+            constants = weights * self.bounds.intercept
+            lengths = (row_products(X, X) * scaled**2 + constants**2) ** 0.5
+            factors = shorten(_to_numpy(lengths), bound, self.dimension) / step
+            factors = self._xp.asarray(factors, device=device(X))
+            counts = np.empty(self.dimension, dtype=np.int64)
+            counts[: int(X.shape[1])] = _to_numpy(added(X * (scaled * factors)[:, None]), np.int64)
+            if self.bounds.intercept:
+                counts[-1:] = _to_numpy(added((constants * factors)[:, None]), np.int64)
+            return counts
+
+        parts = self._over_blocks(theta, block, most=int(EXACT * step / bound))
+        return sum(parts, np.zeros(self.dimension, dtype=np.int64))
 
     def total(self, theta: np.ndarray, weigh: Weigh) -> float:
         def block(X: Any, rows: slice, slope: Any, offset: float) -> float:
@@ -252,7 +277,10 @@ class DenseRows:
         return slope, offset
 
     def _margins(self, X: Any, rows: slice, slope: Any, offset: float) -> Any:
-        z = X @ slope
+        return self._settle(X @ slope, rows, offset)
+
+    def _settle(self, z: Any, rows: slice, offset: float) -> Any:
+        """Margins of effective rows from products with the stored ones."""
         if self._scale is not None:
             z = z * self._scale[rows]
         if offset:
@@ -313,8 +341,10 @@ class DenseRows:
                 total[features] += self.bounds.intercept * mass
         return total
 
-    def _over_blocks(self, theta: np.ndarray, block: Callable[..., Any]) -> list[Any]:
-        """Apply ``block`` to blocks of rows, in parallel for large NumPy arrays."""
+    def _over_blocks(
+        self, theta: np.ndarray, block: Callable[..., Any], most: int = 1 << 15
+    ) -> list[Any]:
+        """Apply ``block`` to blocks of rows (NumPy: ``most`` at most), large arrays in parallel."""
         slope, offset = self._split(theta)
         if self.count == 0:
             return []
@@ -327,7 +357,7 @@ class DenseRows:
         if not is_numpy_array(self._X):
             return [apply(slice(None))]
         width = max(1, int(self._X.shape[1])) * np.dtype(self._dtype).itemsize
-        height = min(max(BLOCK_BYTES // width, 64), 1 << 15)
+        height = min(max(BLOCK_BYTES // width, 64), 1 << 15, most)
         blocks = [slice(i, min(i + height, self.count)) for i in range(0, self.count, height)]
 
         def run(share: list[slice]) -> list[Any]:
@@ -341,38 +371,6 @@ class DenseRows:
         with _blas().limit(limits=1):
             results = list(_pool(os.getpid(), workers).map(run, shares))
         return [result for share in results for result in share]
-
-
-def _row_norms(xp: Any, X: Any) -> Any:
-    if is_numpy_array(X):
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.sqrt(np.einsum("ij,ij->i", X, X))
-    return xp.sqrt(xp.sum(X * X, axis=1))
-
-
-def _within(xp: Any, X: Any, bound: float) -> Any:
-    """X with its finite entries clipped; a copy only if one of them has to be."""
-    if math.isinf(bound) or 0 in X.shape:
-        return X
-    with np.errstate(invalid="ignore"):
-        outside = xp.isfinite(X) & (abs(X) > bound)
-    return xp.where(outside, xp.sign(X) * bound, X) if bool(xp.any(outside)) else X
-
-
-def _tame(xp: Any, X: Any, y: Any, norms: Any, wild: Any, broken: Any) -> tuple[Any, Any, Any, Any]:
-    """Copy the data, empty the rows that are not numbers, rescale those whose square overflows."""
-    X, y = xp.asarray(X, copy=True), xp.asarray(y, copy=True)
-    missing = ~xp.all(xp.isfinite(X), axis=1) | broken
-    X[missing, :] = 0.0
-    y[missing] = 1.0
-    huge = wild & ~missing
-    if bool(xp.any(huge)):
-        X[huge, :] = X[huge, :] / xp.max(xp.abs(X[huge, :]), axis=1, keepdims=True)
-        # A direction survives an overflow; its length is beyond any bound, so it is clipped anyway.
-        X[huge, :] = X[huge, :] * 2.0**60
-    norms = _row_norms(xp, X)
-    active = xp.astype(~missing, X.dtype)
-    return X, y, norms, active
 
 
 def _to_numpy(values: Any, dtype: Any = np.float64) -> np.ndarray:

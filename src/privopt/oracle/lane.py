@@ -53,6 +53,8 @@ class Lane:
         reach = sealed.reach
         if not reach.sampling.full or reach.lane is not None or len(reach.cells) != 1:
             raise Refused("a lane takes unsampled values of a single cell.")
+        if reach.grid is not None:
+            raise Refused("a lane takes no sum on a grid: its decay would leave the grid.")
         if not 0 < decay <= 1 or not 0 < weight < math.inf:
             raise ValueError("a lane needs a decay in (0, 1] and a positive weight.")
         if self._reach is not None and self._reach.norm != reach.norm:

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from privopt.geometry.trust_region import svec
+from privopt.oracle.counting import whole_steps
 from privopt.oracle.reach import ReachNorm
 from privopt.oracle.rows import RawRows, RowBounds, Rows
 from privopt.privacy.budget import Refused
@@ -64,6 +65,9 @@ class NormHistogram:
         last = len(self.edges) - 1
         bins = np.minimum(np.searchsorted(np.array(self.edges), norms), last)
         return np.bincount(bins, weights=rows.active(), minlength=last + 1).astype(float)
+
+    def count(self, rows: RawRows, at: np.ndarray, step: float) -> np.ndarray:
+        return whole_steps(self.total(rows, at), step)
 
 
 @dataclass(frozen=True, slots=True)

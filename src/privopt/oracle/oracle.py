@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -12,11 +13,12 @@ import scipy.sparse as sp
 
 from privopt.losses import Loss
 from privopt.noise import Source
+from privopt.oracle.counting import grid_step
 from privopt.oracle.dense import DenseRows
 from privopt.oracle.mapped import MappedRows, RowMap
 from privopt.oracle.objective import Objective, function_facts
-from privopt.oracle.queries import CoordinateClippedGradient, Query
-from privopt.oracle.reach import FunctionFacts, Reach
+from privopt.oracle.queries import CoordinateClippedGradient, CountableQuery, Query
+from privopt.oracle.reach import FunctionFacts, Grid, Reach
 from privopt.oracle.rows import ColumnRows, EmptyRows, RawRows, RowBounds, Rows
 from privopt.oracle.sampling import COUPLING, GeometricSkips, Sampler
 from privopt.oracle.sealed import KEY, Sealed
@@ -42,19 +44,30 @@ class View:
         self._rows, self._cells, self._sampling = rows, cells, sampling
         self._number, self._neighbouring = number, neighbouring
 
-    def ask(self, query: Query, at: np.ndarray | None = None) -> Sealed:
-        """Ask for a sum over the view's records. Errors carry no text of the data."""
+    def ask(
+        self, query: Query, at: np.ndarray | None = None, *, steps: float | None = None
+    ) -> Sealed:
+        """Ask for a sum over the view's records. Errors carry no text of the data.
+
+        With ``steps`` the answer is exact: each record's own part is cut off toward zero to whole
+        steps of a grid, so many of which make up the reach, and the integers are added up.
+        """
         at = np.zeros(self._rows.dimension) if at is None else np.asarray(at, dtype=float)
         if at.shape != (self._rows.dimension,):
             raise ValueError(f"a question is asked at a vector of length {self._rows.dimension}.")
+        movement, single = self._movement(query)
+        step = None if steps is None else grid_step(movement, steps)
         payload = None
         try:
-            payload = query.total(self._rows, at)
+            payload = query.total(self._rows, at) if step is None else self._count(query, at, step)
         except Exception:
             payload = None  # outside this block, so that no traceback holds on to the rows
         if payload is None:
             raise Refused(f"{type(query).__name__} could not be computed; details are withheld.")
-        return self._seal(payload, query.norm, *self._movement(query))
+        if step is None:
+            return self._seal(payload, query.norm, movement, single)
+        reach = self._reach(query.norm, movement, single, None)
+        return Sealed(KEY, payload, replace(reach, grid=Grid(step, payload.size)))
 
     def walk(self, query: Query, at: np.ndarray) -> Walk:
         """The same question at a point that will move along one coordinate at a time."""
@@ -90,6 +103,11 @@ class View:
         twice = 2 if self._neighbouring == "replace_one" else 1
         reach = self._reach("function", twice * facts.lipschitz, facts.lipschitz, facts)
         return Sealed(KEY, Objective(self._rows.precise(), loss), reach)
+
+    def _count(self, query: Query, at: np.ndarray, step: float) -> np.ndarray:
+        if not isinstance(query, CountableQuery):
+            raise Refused("this question has no answer in integers.")
+        return query.count(self._rows, at, step)
 
     def _movement(self, query: Query) -> tuple[Any, Any]:
         """How far a neighbour moves the sum, and the size of one record's own part."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
 from privopt.losses import Loss
+from privopt.oracle.counting import whole_steps
 from privopt.oracle.reach import ReachNorm, order_of
-from privopt.oracle.rows import RowBounds, Rows, WalkableRows
+from privopt.oracle.rows import CountedRows, RowBounds, Rows, WalkableRows
 from privopt.privacy.budget import Refused
 
 
@@ -29,6 +30,13 @@ class Query(Protocol):
         ...
 
     def total(self, rows: Any, at: np.ndarray) -> np.ndarray: ...
+
+
+@runtime_checkable
+class CountableQuery(Query, Protocol):
+    """A query that also answers in integers: steps of a grid, cut off record by record."""
+
+    def count(self, rows: Any, at: np.ndarray, step: float) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +64,10 @@ class ClippedGradient:
             if np.isfinite(total).all():
                 return total
             return rows.weighted_sum(at, self._weigh_carefully)
+
+    def count(self, rows: CountedRows, at: np.ndarray, step: float) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return rows.counted_sum(at, self._weigh_carefully, self.clip_norm, step)
 
     def _weigh(self, margins: Any, labels: Any, sizes: Any) -> Any:
         slope = self.loss.slope(margins, labels)
@@ -237,6 +249,12 @@ class RowSum:
             raise Refused("the rows are longer than the question says.")
         return rows.weighted_sum(np.zeros(rows.dimension), lambda z, y, size: z * 0.0 + 1.0)
 
+    def count(self, rows: CountedRows, at: np.ndarray, step: float) -> np.ndarray:
+        if not rows.bounds.size <= self.bound:
+            raise Refused("the rows are longer than the question says.")
+        origin = np.zeros(rows.dimension)
+        return rows.counted_sum(origin, lambda z, y, size: z * 0.0 + 1.0, self.bound, step)
+
 
 @dataclass(frozen=True, slots=True)
 class CountRecords:
@@ -252,6 +270,9 @@ class CountRecords:
 
     def total(self, rows: Rows, at: np.ndarray) -> np.ndarray:
         return np.array([rows.total(np.zeros(rows.dimension), lambda z, y, size: z * 0.0 + 1.0)])
+
+    def count(self, rows: Rows, at: np.ndarray, step: float) -> np.ndarray:
+        return whole_steps(self.total(rows, at), step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,3 +292,6 @@ class CountPositive:
             return array_namespace(y).where(y > 0, y * 0.0 + 1.0, y * 0.0)
 
         return np.array([rows.total(np.zeros(rows.dimension), positive)])
+
+    def count(self, rows: Rows, at: np.ndarray, step: float) -> np.ndarray:
+        return whole_steps(self.total(rows, at), step)

@@ -48,12 +48,21 @@ class FunctionFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Grid:
+    """The value counts steps of this size, in exact integers."""
+
+    step: float
+    coordinates: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reach:
     """How far one record can move a sealed value.
 
     ``radius`` is the movement under the oracle's neighbouring relation; ``single`` the size of one
     record's own contribution (equal, except under replace_one). For ``coordinates`` both are
-    vectors, one entry per coordinate.
+    vectors, one entry per coordinate. With a ``grid`` the payload holds integers, and both are
+    bounds on its movement times the grid's step.
     """
 
     norm: ReachNorm
@@ -64,3 +73,4 @@ class Reach:
     sampling: Sampling = FULL
     lane: LanePosition | None = None
     facts: FunctionFacts | None = None
+    grid: Grid | None = None

@@ -119,6 +119,16 @@ class Rows(Protocol):
     def part(self, start: int, stop: int) -> Rows: ...
 
 
+class CountedRows(Rows, Protocol):
+    """Rows that also add up in exact integers."""
+
+    def counted_sum(self, theta: np.ndarray, weigh: Weigh, bound: float, step: float) -> np.ndarray:
+        """``weighted_sum`` in exact integers: each record's vector is clipped to an l2 norm of
+        ``bound``, divided by ``step``, and cut off toward zero before it is added. What a record
+        adds depends on it alone, not on its place nor on the others."""
+        ...
+
+
 class RawRows(Rows, Protocol):
     """Rows that also show their features to code of this folder, for what sums cannot say."""
 
@@ -182,6 +192,9 @@ class EmptyRows:
 
     def weighted_sum(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
         return np.zeros(self.dimension)
+
+    def counted_sum(self, theta: np.ndarray, weigh: Weigh, bound: float, step: float) -> np.ndarray:
+        return np.zeros(self.dimension, dtype=np.int64)
 
     def total(self, theta: np.ndarray, weigh: Weigh) -> float:
         return 0.0

@@ -52,6 +52,8 @@ class Sealed:
                 f"{type(map).__name__} takes a value bounded in {map.norm_in}, "
                 f"this one is bounded in {self.reach.norm}."
             )
+        if self.reach.grid is not None:
+            raise Refused("a sum on a grid is released as it is: map what comes out.")
         reach = replace(
             self.reach,
             norm=map.norm_out,

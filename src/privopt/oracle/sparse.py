@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from privopt.oracle.counting import EXACT, shorten
 from privopt.oracle.labels import labels_like
 from privopt.oracle.moments import shortened
 from privopt.oracle.rows import RowBounds, Weigh
@@ -79,6 +80,29 @@ class SparseRows:
 
     def weighted_sum(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
         return self._pull(self.weights(theta, weigh))
+
+    def counted_sum(self, theta: np.ndarray, weigh: Weigh, bound: float, step: float) -> np.ndarray:
+        X = self._X
+        if not X.has_canonical_format:  # an entry that is stored twice is cut off once
+            X = X.copy()
+            X.sum_duplicates()
+        weights = self._alive(self.weights(theta, weigh))
+        scaled = self._scaled(weights)
+        squares = sp.csr_array((X.data**2, X.indices, X.indptr), shape=X.shape).sum(axis=1)
+        constants = weights * self.bounds.intercept
+        lengths = np.hypot(np.sqrt(squares) * np.abs(scaled), constants)
+        factors = shorten(lengths, bound, self.dimension) / step
+        entries = np.trunc(X.data * np.repeat(scaled * factors, np.diff(X.indptr)))
+        features = X.shape[1]
+        counts = np.zeros(self.dimension, dtype=np.int64)
+        most = int(EXACT * step / bound)
+        for start in range(0, self.count, most):  # no more rows than doubles hold exactly
+            place = slice(X.indptr[start], X.indptr[min(start + most, self.count)])
+            sums = np.bincount(X.indices[place], entries[place], minlength=features)
+            counts[:features] += sums.astype(np.int64)
+        if self.bounds.intercept:
+            counts[-1] = np.trunc(constants * factors).astype(np.int64).sum()
+        return counts
 
     def total(self, theta: np.ndarray, weigh: Weigh) -> float:
         return float(np.sum(self._alive(self.weights(theta, weigh))))

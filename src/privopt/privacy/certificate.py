@@ -51,6 +51,9 @@ class Certificate:
     library: str = ""
     ledger: dict[str, Any] | None = None
     """Where it was charged: data set, number and hash of the ledger's entry."""
+    numerics: dict[str, Any] | None = None
+    """Releases in exact integers, out of all, and the epsilon and delta that their sampler may add:
+    see ``slack``. None if all releases are in floating point."""
 
     @classmethod
     def from_log(
@@ -90,6 +93,7 @@ class Certificate:
             assumptions=assumptions,
             settings=dict(settings or {}),
             library=f"privopt {version('privopt')}",
+            numerics=slack(log, epsilon),
         )
 
     def epsilon_at(self, delta: float) -> float:
@@ -121,6 +125,7 @@ class Certificate:
             "cells": self.cells,
             "charges": charges_to_list(self.charges),
             **({} if self.ledger is None else {"ledger": dict(self.ledger)}),
+            **({} if self.numerics is None else {"numerics": dict(self.numerics)}),
         }
 
     def to_json(self, indent: int | None = 2) -> str:
@@ -147,6 +152,7 @@ class Certificate:
             settings=data["settings"],
             library=data["library"],
             ledger=data.get("ledger"),
+            numerics=data.get("numerics"),
         )
         if not certificate.verify():
             raise Refused(
@@ -166,8 +172,31 @@ class Certificate:
         if self.ledger is not None:
             where = f"{self.ledger['dataset']!r}, entry {self.ledger['entry']}"
             lines.append(f"charged to {where} ({self.ledger['hash'][:12]})")
+        if self.numerics is not None:
+            adds = (
+                f"{self.numerics['epsilon']:.1e} to epsilon, {self.numerics['delta']:.1e} to delta"
+            )
+            exact = f"{self.numerics['exact_releases']} of {self.releases} release(s)"
+            lines.append(f"exact integers in {exact}, whose sampler adds at most {adds}")
         lines += [f"assumes: {text}" for text in self.assumptions]
         return "\n".join(lines)
+
+
+def slack(log: Log, epsilon: float) -> dict[str, Any] | None:
+    """What the samplers of exact releases may add to a guarantee of ``epsilon``.
+
+    Let every release differ from its law by a factor e^r outside a set of probability t, and let R
+    and T be the sums over releases. Whatever has (epsilon, delta) for the laws then has
+    (epsilon + 2R, delta + (1 + e^(epsilon + 2R)) T): once for each of two neighbours.
+    """
+    exact = [event.numerics for event in log if event.numerics is not None]
+    if not exact:
+        return None
+    ratio = 2 * math.fsum(one.log_ratio for one in exact)
+    distance = math.fsum(one.distance for one in exact)
+    grows = min(epsilon + ratio, 700.0)  # beyond that there is no guarantee to speak of
+    delta = min(1.0, (1 + math.exp(grows)) * distance)
+    return {"exact_releases": len(exact), "epsilon": ratio, "delta": delta}
 
 
 def charges_to_list(charges: Iterable[tuple[Cell, Charge]]) -> list[dict[str, Any]]:

@@ -80,13 +80,26 @@ class StreamPosition:
 
 
 @dataclass(frozen=True, slots=True)
+class Numerics:
+    """How far a release in exact integers is from the law its kinds speak of.
+
+    Outside a set of probability ``distance`` (in variation) its chances and those of the law differ
+    by a factor of at most e^``log_ratio``.
+    """
+
+    log_ratio: float
+    distance: float
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """One release through the gate.
 
     ``kinds`` are the losses it is made of (several, if a mechanism adds noise more than once).
     ``view`` numbers the view within its log: everything asked of one sampled batch is one
     subsampled event. An event with a ``row`` is one step of a stream; its kinds state the noise of
-    one fresh Gaussian, and only all steps together have a loss.
+    one fresh Gaussian, and only all steps together have a loss. ``numerics`` is None for a release
+    in floating point.
     """
 
     mechanism: str
@@ -96,6 +109,7 @@ class Event:
     sampling: Sampling = FULL
     lane: LanePosition | None = None
     row: StreamPosition | None = None
+    numerics: Numerics | None = None
 
 
 class Log:

@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 
 from privopt.facts import Facts
-from privopt.mechanisms import Gate, Gaussian, NormGamma
+from privopt.mechanisms import Gate, NormGamma, choose_hardened, gaussian_noise
 from privopt.oracle import ClippedGradient, Oracle
 from privopt.privacy import Budget
 from privopt.privacy.profiles import gaussian_mu
@@ -65,6 +65,7 @@ class NoisyGDSettings(Settings):
     noise_multiplier: float
     average: Average
     ridge: float
+    hardened: bool
 
 
 class NoisyGD(Solver):
@@ -75,6 +76,7 @@ class NoisyGD(Solver):
     Every relation, every loss. Privacy rests on the clip alone: with Gaussian noise of standard
     deviation sqrt(T)/mu times the reach of one step, the whole path is exactly mu-GDP; with
     norm-Gamma noise each step is (epsilon/T)-DP. Steps, step sizes and the clip are data-free.
+    Gaussian noise is hardened unless ``hardened=False``: exact integers on a grid.
     """
 
     name: ClassVar[str] = "noisy_gd"
@@ -93,6 +95,7 @@ class NoisyGD(Solver):
         most: int = choices.pop("most_steps", MOST_STEPS)
         average: Average = choices.pop("average", "suffix")
         clip_norm: float = choices.pop("clip_norm", facts.lipschitz())
+        hardened: bool | None = choices.pop("hardened", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         if n_iter is not None and n_iter < 1:
@@ -113,6 +116,7 @@ class NoisyGD(Solver):
             found.append(best)
         near = [one for one in found if one[0] <= NEAR * min(found)[0]]
         bound, rule, steps, step = min(near, key=lambda one: (one[2], one[0]))
+        multiplier = _multiplier(facts, budget, steps)
         return NoisyGDSettings(
             bound=bound / facts.n,
             passes=float(steps * facts.repeats),
@@ -121,9 +125,10 @@ class NoisyGD(Solver):
             step=step,
             clip_norm=clip_norm,
             noise="pure" if budget.pure else "gaussian",
-            noise_multiplier=_multiplier(facts, budget, steps),
+            noise_multiplier=multiplier,
             average=average,
             ridge=facts.strong_convexity,
+            hardened=choose_hardened(hardened, not budget.pure, multiplier, facts.n),
         )
 
     def run(
@@ -135,8 +140,11 @@ class NoisyGD(Solver):
         tick: Tick = no_tick,
     ) -> np.ndarray:
         query = ClippedGradient(problem.loss, settings.clip_norm)
-        noise = Gaussian if settings.noise == "gaussian" else NormGamma
-        mechanism = noise(settings.noise_multiplier)
+        mechanism = (
+            NormGamma(settings.noise_multiplier)
+            if settings.noise == "pure"
+            else gaussian_noise(settings.noise_multiplier, settings.hardened)
+        )
         view = oracle.everything()
         theta = problem.domain.centre(oracle.dimension)
         total, mass = np.zeros_like(theta), 0.0
@@ -145,7 +153,8 @@ class NoisyGD(Solver):
             total, mass = total + share * theta, mass + share
             if t == settings.n_iter:
                 break
-            gradient = gate.release(mechanism, view.ask(query, theta)) + settings.ridge * theta
+            sealed = view.ask(query, theta, steps=mechanism.steps)
+            gradient = gate.release(mechanism, sealed) + settings.ridge * theta
             step = settings.step / (t + 2) if settings.rule == "strongly_convex" else settings.step
             theta = problem.domain.project(theta - step * gradient)
             tick(t + 1, settings.n_iter)

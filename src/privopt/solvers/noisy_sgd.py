@@ -33,7 +33,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from privopt.facts import Facts
-from privopt.mechanisms import Gate, Gaussian
+from privopt.mechanisms import Gate, choose_hardened, gaussian_noise
 from privopt.oracle import ClippedGradient, Oracle, View
 from privopt.privacy import Budget, Sampling
 from privopt.privacy.batches import batch_multiplier, likely_multiplier
@@ -68,6 +68,7 @@ class NoisySGDSettings(Settings):
     noise_multiplier: float
     average: Average
     ridge: float
+    hardened: bool
 
     @property
     def rate(self) -> float:
@@ -81,7 +82,8 @@ class NoisySGD(Solver):
     ----------------
     Poisson batches: every relation; batches of fixed size: replace_one. Every loss. Privacy rests
     on the clip and on the secrecy of the batches alone. Steps, step sizes, rates and the clip are
-    data-free. Needs delta > 0.
+    data-free. Needs delta > 0. Noise is hardened unless ``hardened=False``: exact integers on a
+    grid.
     """
 
     name: ClassVar[str] = "noisy_sgd"
@@ -103,6 +105,7 @@ class NoisySGD(Solver):
         sampling: Design = choices.pop("sampling", "poisson")
         average: Average = choices.pop("average", "suffix")
         clip_norm: float = choices.pop("clip_norm", facts.lipschitz())
+        hardened: bool | None = choices.pop("hardened", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         if n_iter is not None and n_iter < 1:
@@ -150,6 +153,7 @@ class NoisySGD(Solver):
             noise_multiplier=multiplier,
             average=average,
             ridge=facts.strong_convexity,
+            hardened=choose_hardened(hardened, True, multiplier, facts.n),
         )
 
     def run(
@@ -161,7 +165,7 @@ class NoisySGD(Solver):
         tick: Tick = no_tick,
     ) -> np.ndarray:
         query = ClippedGradient(problem.loss, settings.clip_norm)
-        mechanism = Gaussian(settings.noise_multiplier)
+        mechanism = gaussian_noise(settings.noise_multiplier, settings.hardened)
         theta = problem.domain.centre(oracle.dimension)
         total, mass = np.zeros_like(theta), 0.0
         for t in range(settings.n_iter + 1):
@@ -171,7 +175,8 @@ class NoisySGD(Solver):
                 break
             batch = fresh_batch(oracle, settings.sampling, settings.batch_size, settings.records)
             # The divisor is the public rate: the number of records drawn is private.
-            gradient = gate.release(mechanism, batch.ask(query, theta)) / settings.rate
+            sealed = batch.ask(query, theta, steps=mechanism.steps)
+            gradient = gate.release(mechanism, sealed) / settings.rate
             gradient += settings.ridge * theta
             step = settings.step / (t + 2) if settings.rule == "strongly_convex" else settings.step
             theta = problem.domain.project(theta - step * gradient)

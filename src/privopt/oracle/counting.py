@@ -1,0 +1,59 @@
+"""Counting steps of a grid: how a record's vector becomes one of integers that is never longer.
+
+Cutting a number off toward zero never makes it larger, so an l2 or l1 bound survives it. What is
+left are the rounding errors on the way there: of the record's length, of the factor that clips it,
+of the division by the step. All of them together are below ``margin``, by which every bound is
+shortened, so that the integers obey the declared bound exactly.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, is_numpy_array
+
+EXACT = 2.0**52
+"""Integers in double precision add up exactly as long as no partial sum exceeds this."""
+
+
+def margin(dimension: int) -> float:
+    """What rounding may lengthen a vector by, relatively: a length is a sum of squares, each term
+    with an error of at most one unit in the last place for each addition; a few more for the rest.
+    """
+    return (dimension + 32) * 2.0**-52
+
+
+def grid_step(reach: float, steps: float) -> float:
+    """The step of a grid on which so many steps make up the reach."""
+    return reach / steps
+
+
+def whole_steps(counts: np.ndarray, step: float) -> np.ndarray:
+    """Counts of records, each record the largest whole number of steps that is at most 1."""
+    return np.rint(counts).astype(np.int64) * int((1 - margin(1)) / step)
+
+
+def shorten(lengths: Any, bound: float, dimension: int) -> np.ndarray:
+    """What vectors of these lengths are multiplied by so that their integers obey the bound."""
+    allowed = bound * (1 - margin(dimension))
+    factors = allowed / np.maximum(lengths, allowed)
+    return np.where(np.isfinite(lengths), factors, 0.0)
+
+
+def row_products(X: Any, other: Any) -> Any:
+    """Inner product of each row with a vector, or with its own row of another matrix, in an order
+    of additions that does not depend on where the row stands, as that of a matrix product may."""
+    if not is_numpy_array(X):
+        return array_namespace(X).sum(X * other, axis=1)
+    return np.einsum("ij,j->i" if other.ndim == 1 else "ij,ij->i", X, other)
+
+
+def added(vectors: Any) -> Any:
+    """Exact sum of vectors cut off toward zero; a NumPy block has no more rows than ``EXACT``
+    allows, and is overwritten."""
+    if not is_numpy_array(vectors):
+        xp = array_namespace(vectors)
+        return xp.sum(xp.astype(xp.trunc(vectors), xp.int64), axis=0)
+    np.trunc(vectors, out=vectors)
+    return np.ones(len(vectors)) @ vectors
