@@ -23,6 +23,7 @@ NAMES = (
     "excess_risk",
     "rates",
     "high_dimensional",
+    "geometry",
     "sparse_speed",
     "passes",
     "correlated",

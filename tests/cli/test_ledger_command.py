@@ -62,7 +62,7 @@ def test_fit_pays_and_is_refused(csv, path, tmp_path):
     shown = text_of(run("ledger", "show", path))
     for words in (
         "people",
-        "zero_out, per record",
+        "zero_out",
         "2 at 0",
         "1.5 at 0",
         "0.5 at 0",

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privopt.geometry import Box, Domain, L1Ball, L2Ball, Polytope, Simplex, WholeSpace
+from privopt.geometry import (
+    Box,
+    Domain,
+    L1Ball,
+    L2Ball,
+    LpBall,
+    Polytope,
+    Simplex,
+    WholeSpace,
+)
 
 NORMS = {"l1": 1, "l2": 2, "linf": np.inf}
 CLOUD = np.random.default_rng(5).normal(size=(9, 3))
@@ -18,6 +27,11 @@ BOUNDED = {
     "l2": L2Ball(1.5),
     "l2 off centre": L2Ball(0.7, centre=(1.0, -2.0, 3.0)),
     "l1": L1Ball(2.0),
+    "l1 by its exponent": LpBall(1.0, 2.0),
+    "l1.3": LpBall(1.3, 1.5),
+    "l2 by its exponent": LpBall(2.0, 1.5),
+    "l4": LpBall(4.0, 0.7),
+    "linf": LpBall(math.inf, 2.0),
     "cube": Box(-1.0, 1.0),
     "box": Box((-1.0, 0.0, 2.0), (0.5, 4.0, 2.5)),
     "box with a flat side": Box((-1.0, 0.0, 2.0), (0.5, 4.0, 2.0)),
@@ -191,6 +205,9 @@ def test_whole_space_is_unbounded():
         (lambda: L2Ball(1.0, centre=3.0), "centre"),
         (lambda: L1Ball(-1.0), "positive finite radius"),
         (lambda: L1Ball(math.inf), "positive finite radius"),
+        (lambda: LpBall(0.5, 1.0), "p >= 1"),
+        (lambda: LpBall(math.nan, 1.0), "p >= 1"),
+        (lambda: LpBall(1.5, 0.0), "positive finite radius"),
         (lambda: Box(1.0, 0.0), "lower <= upper"),
         (lambda: Box(0.0, [1.0, -1.0]), "lower <= upper"),
         (lambda: Box(0.0, math.inf), "finite"),

@@ -60,6 +60,7 @@ from .checks import (
     vertices_drawn,
     within_budget,
 )
+from .geometry import geometry
 from .integers import coarse, integers
 from .learning import learning
 from .ledger_bugs import ledger
@@ -1077,6 +1078,7 @@ ALL: list[Mutant] = [
         ledger,
         streams,
         learning,
+        geometry,
         integers,
         training,
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from privopt import Budget, Problem, solve
 from privopt.facts import Facts
-from privopt.geometry import Box, L1Ball, L2Ball, Simplex, WholeSpace
+from privopt.geometry import Box, L1Ball, L2Ball, LpBall, Simplex, WholeSpace
 from privopt.losses import (
     Absolute,
     Hinge,
@@ -26,6 +26,9 @@ from privopt.solvers import Plan, catalogue
 SHORT: dict[str, dict[str, Any]] = {
     "noisy_gd": {"n_iter": 12},
     "frank_wolfe": {"n_iter": 6},
+    "mirror_descent": {"n_iter": 6},
+    "phased_mirror_descent": {"n_iter": 3},
+    "poly_sfw": {"batch_size": 4},
     "greedy_coordinate": {"n_iter": 4},
     "coordinate_descent": {"n_iter": 8},
     "noisy_sgd": {"n_iter": 12},
@@ -47,10 +50,12 @@ WITHOUT_NOISE = {"phased_localization": 0.25, "bolt_on_sgd": 0.1, "dp_ftrl": 0.2
 # A choice shows its noise where scores differ by about as much: that takes some records.
 RECORDS = {"frank_wolfe": 150, "greedy_coordinate": 150}
 DELTAS = (0.0, 1e-5)
+ONE_PASS = {"tree_sfw", "poly_sfw", "variance_reduced_sfw"}
 # Problems that are there for the sake of these solvers; the others have enough of their own.
 FOR: dict[str, set[str]] = {
-    "l1 ball": {"frank_wolfe", "noisy_gd"},
-    "simplex, ridge": {"frank_wolfe"},
+    "l1 ball": {"frank_wolfe", "noisy_gd", "mirror_descent", "phased_mirror_descent", *ONE_PASS},
+    "l1.5 ball": {"noisy_gd", "mirror_descent", "phased_mirror_descent", *ONE_PASS},
+    "simplex, ridge": {"frank_wolfe", "mirror_descent", "phased_mirror_descent", *ONE_PASS},
     "box, ridge": {"greedy_coordinate", "coordinate_descent"},
     "least squares": {"dp_ftrl_least_squares"},
     "bounded columns": {"standardized_objective"},
@@ -68,6 +73,7 @@ PROBLEMS = {
     "hinge": Problem(Hinge(), L2Ball(3.0)),
     "absolute": Problem(Absolute(), L2Ball(3.0)),
     "l1 ball": Problem(Squared(residual_clip=1.0), L1Ball(2.0), column_bounds=1.0),
+    "l1.5 ball": Problem(Logistic(), LpBall(1.5, 2.0), intercept=0.5),
     "simplex, ridge": Problem(Logistic(), Simplex(3.0), intercept=0.5, l2=0.1),
     "box, ridge": Problem(Huber(0.5), Box(-1.0, 2.0), column_bounds=1.0, l2=0.05),
     "least squares": Problem(Squared(), L2Ball(1.5), intercept=0.5, l2=0.01),

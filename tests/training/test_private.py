@@ -20,7 +20,7 @@ import privopt
 from privopt.audit import hostile_pairs, noise_p_value, record, replay
 from privopt.noise import SilentSource
 from privopt.noise.tensors import gaussian_like
-from privopt.privacy import Accountant, Certificate, Refused, Sampling, certificate_schema
+from privopt.privacy import Accountant, Budget, Certificate, Refused, Sampling, certificate_schema
 from privopt.privacy.factorizations import named
 from privopt.privacy.kinds import Gaussian
 from privopt.privacy.participation import Participation
@@ -28,6 +28,7 @@ from privopt.privacy.profiles import gaussian_epsilon
 from privopt.privacy.spend import Step
 from privopt.torch import make_private
 from privopt.torch.noise import TensorNoise
+from privopt.torch.plan import choose_plan
 
 from .models import clipped, cross_entropy, loop
 
@@ -285,6 +286,16 @@ def test_auto_takes_the_least_error():
         assert private.plan.error <= min(others) * (1 + 1e-9)
 
 
+def test_auto_keeps_less_noise_of_a_large_model():
+    """Vectors of the model's size are memory: a gibibyte of them, and four at least."""
+    budget = Budget(4.0, 1e-6)
+    small = choose_plan(budget, 10**5, 1000, 20, "auto", "auto", 10**4)
+    large = choose_plan(budget, 10**5, 1000, 20, "auto", "auto", 10**9)
+    assert small.factorization.vectors_kept() > 4
+    assert large.factorization.vectors_kept() <= 4
+    assert small.error < large.error
+
+
 # ------------------------------------------------------------ steps
 @pytest.mark.parametrize(("n", "batch_size"), [(60, 10), (61, 10), (7, 3), (5, 5), (9, 1)])
 @pytest.mark.parametrize("microbatch", [None, 2])
@@ -389,6 +400,7 @@ def test_the_model_stays_picklable():
     file = io.BytesIO()
     torch.save(private.model, file)
     assert all(not module._forward_hooks for module in private.model.modules())
+    assert private.run_by_example == ()
 
 
 def test_keywords_and_several_inputs():

@@ -24,7 +24,15 @@ from privopt.mechanisms import (
 from privopt.mechanisms.selection import flip_probabilities
 from privopt.noise import SeededSource
 from privopt.oracle.objective import Objective
-from privopt.privacy.kinds import BoundedRange, Gaussian, Kind, ObjectiveGaussian, Pure
+from privopt.oracle.reach import order_of
+from privopt.privacy.kinds import (
+    BoundedRange,
+    Concentrated,
+    Gaussian,
+    Kind,
+    ObjectiveGaussian,
+    Pure,
+)
 
 
 def noise_p_value(tapes: list[Tape]) -> float:
@@ -117,8 +125,13 @@ def _of_kind(kind: Kind, noise: np.ndarray, radius: float, norm: str) -> tuple[f
     if isinstance(kind, Gaussian):
         return float(np.sum((noise * kind.mu / radius) ** 2)) / 2, noise.size / 2
     if isinstance(kind, Pure):
-        order = 1 if norm == "l1" else 2
-        return float(np.linalg.norm(noise, order)) * kind.epsilon / radius, float(noise.size)
+        length = float(np.linalg.norm(noise, order_of(norm)))
+        return length * kind.epsilon / radius, float(noise.size)
+    if isinstance(kind, Concentrated):
+        # Generalized Gaussian: rho = (r - 1) radius^2 / (2 scale^2).
+        order = order_of(norm)
+        square = float(np.linalg.norm(noise, order)) ** 2
+        return square * kind.rho / ((order - 1) * radius**2), noise.size / 2
     raise NotImplementedError(f"no law test for {kind.name} releases.")
 
 

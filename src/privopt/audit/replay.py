@@ -33,7 +33,7 @@ from privopt.mechanisms.density import body_of
 from privopt.mechanisms.exponential_density import loss_range
 from privopt.noise import SeededSource
 from privopt.oracle.objective import Objective
-from privopt.oracle.reach import Reach
+from privopt.oracle.reach import Reach, order_of
 from privopt.oracle.sampling import COUPLING, KeyedCoins
 from privopt.oracle.vertex_draw import VertexDraw
 from privopt.privacy import Event
@@ -130,8 +130,8 @@ def movements(
         worst = int(np.argmax(difference - radius))
         yield "a coordinate", float(difference[worst]), float(radius[worst])
         return
-    order = {"l1": 1, "l2": 2, "linf": np.inf}[reach.norm]
-    yield "the value", float(np.linalg.norm(difference, order)), _lane_radius(reach)
+    moved = float(np.linalg.norm(difference, order_of(reach.norm)))
+    yield "the value", moved, _lane_radius(reach)
 
 
 def in_units(payload: Any, reach: Reach) -> Any:

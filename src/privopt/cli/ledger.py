@@ -66,16 +66,20 @@ def show(path: LedgerFile) -> None:
 
     with plain_errors():
         found = Ledger(path)
-        table = Table(title=f"{path.name}: entry {found.head[0]}, hash {found.head[1][:12]}")
-        for column in ("data set", "relation", "total", "spent", "left for one fit", "fits"):
-            table.add_column(column, no_wrap=column == "data set")
+        title = f"{path.name}: entry {found.head[0]}, hash {found.head[1][:12]}"
+        # Narrow enough for eighty columns: a file or a pipe has no other width.
+        table = Table(title=title, box=None, padding=(0, 2, 0, 0), pad_edge=False)
+        for column in ("data set", "relation", "total", "spent", "left", "fits"):
+            table.add_column(column, no_wrap=column != "fits")
         for name in found.datasets:
             account = found.dataset(name)
             budget, counts = account.budget, account.counts
             (epsilon, delta), (rest, room) = account.spent, account.left
             table.add_row(
                 name,
-                f"{budget.neighbouring}, per {budget.unit}",
+                budget.neighbouring
+                if budget.unit == "record"
+                else f"{budget.neighbouring}, {budget.unit}",
                 f"{budget.epsilon:g} at {budget.delta:g}",
                 f"{round_up(epsilon)} at {delta:.4g}",
                 f"{round_down(rest)} at {room:.4g}",

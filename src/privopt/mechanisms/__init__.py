@@ -1,6 +1,12 @@
 """The gate, and the mechanisms it runs."""
 
-from privopt.mechanisms.additive import Gaussian, Laplace, NormGamma
+from privopt.mechanisms.additive import (
+    Gaussian,
+    GeneralizedGaussian,
+    KNorm,
+    Laplace,
+    NormGamma,
+)
 from privopt.mechanisms.correlated import CorrelatedGaussian
 from privopt.mechanisms.exponential_density import ExponentialDensity
 from privopt.mechanisms.gate import HOOK, Gate, Hook, same_event
@@ -26,10 +32,12 @@ __all__ = [
     "ExponentialMechanism",
     "Gate",
     "Gaussian",
+    "GeneralizedGaussian",
     "GridWalk",
     "HardenedGaussian",
     "HardenedLaplace",
     "Hook",
+    "KNorm",
     "Laplace",
     "Mechanism",
     "Minimiser",

@@ -3,6 +3,7 @@
 from privopt.noise.discrete import discrete_gaussian, discrete_laplace
 from privopt.noise.exponential import exponential
 from privopt.noise.gaussian import gaussian
+from privopt.noise.generalized_gaussian import generalized_gaussian, k_norm
 from privopt.noise.gumbel import gumbel
 from privopt.noise.laplace import laplace
 from privopt.noise.norm_gamma import norm_gamma
@@ -25,7 +26,9 @@ __all__ = [
     "exponential",
     "fresh_name",
     "gaussian",
+    "generalized_gaussian",
     "gumbel",
+    "k_norm",
     "laplace",
     "norm_gamma",
     "source_for",

@@ -1,5 +1,6 @@
 """The rooms that see data: rows, queries, views, sealed values."""
 
+from privopt.oracle.gradient_difference import GradientDifference
 from privopt.oracle.lane import Lane
 from privopt.oracle.mapped import RowMap
 from privopt.oracle.moments import LabelMoments, LeastSquaresMoments, Moments, NormHistogram
@@ -29,6 +30,7 @@ __all__ = [
     "CountRecords",
     "FunctionFacts",
     "GeometricSkips",
+    "GradientDifference",
     "GramGradient",
     "Grid",
     "KeyedCoins",

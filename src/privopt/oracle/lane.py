@@ -29,6 +29,26 @@ class Lane:
         self._total: Any = None
         self._reach: Reach | None = None
 
+    def fork(self) -> Lane:
+        """A lane that begins with this one's sum and goes on apart.
+
+        A release is charged to every cell of its own lane's path, so that a cell both lanes share
+        pays for the releases of both.
+        """
+        twin, path = Lane(), self._path
+        twin._path = LanePath(list(path.log_decay), list(path.cells), list(path.radii))
+        twin._cells, twin._within = set(self._cells), set(self._within)
+        twin._total, twin._reach = self._total, self._reach
+        return twin
+
+    def value(self) -> Sealed:
+        """The sum as it is."""
+        if self._reach is None:
+            raise Refused("a lane that nothing has entered has no value.")
+        position = LanePosition(self._path, len(self._path.cells) - 1)
+        reach = replace(self._reach, radius=1.0, single=1.0, cells=(), lane=position)
+        return Sealed(KEY, self._total, reach)
+
     def step(self, decay: float, sealed: Sealed, weight: float = 1.0) -> Sealed:
         reach = sealed.reach
         if not reach.sampling.full or reach.lane is not None or len(reach.cells) != 1:
@@ -54,7 +74,4 @@ class Lane:
         self._within.update(cell[:depth] for depth in range(len(cell)))
         path.radii.append(weight * float(reach.radius))
         self._reach = reach
-        position = LanePosition(path, len(path.cells) - 1)
-        return Sealed(
-            KEY, self._total, replace(reach, radius=1.0, single=1.0, cells=(), lane=position)
-        )
+        return self.value()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -150,7 +151,7 @@ class Oracle:
         *,
         cell: Cell = ROOT,
         numbers: itertools.count[int] | None = None,
-        cuts: dict[Cell, tuple[str, int, bool]] | None = None,
+        cuts: dict[Cell, tuple[str, Any, bool]] | None = None,
         shuffled: bool = False,
     ) -> None:
         if neighbouring not in NEIGHBOURING:
@@ -257,15 +258,27 @@ class Oracle:
 
         Under add_remove every later record would change its place, so positions mean nothing there.
         """
+        if k < 1:
+            raise ValueError(f"the number of blocks must be positive, got {k}.")
+        return self._cut("blocks", k, [self._rows.count * i // k for i in range(k + 1)])
+
+    def parts(self, sizes: Sequence[int]) -> list[Oracle]:
+        """Cut the records, in their given order, into disjoint parts of public sizes.
+
+        Records beyond the last part are left out; where there are fewer, the last parts are short.
+        """
+        if not sizes or min(sizes) < 1:
+            raise ValueError("every part needs at least one record.")
+        edges = np.concatenate([[0], np.cumsum(sizes)]).clip(max=self._rows.count).tolist()
+        return self._cut("parts", tuple(sizes), edges)
+
+    def _cut(self, how: str, what: Any, edges: list[int]) -> list[Oracle]:
         if self.neighbouring == "add_remove":
             raise Refused(
                 "blocks by position shift when a record is added or removed: "
                 'use neighbouring="zero_out" or "replace_one".'
             )
-        if k < 1:
-            raise ValueError(f"the number of blocks must be positive, got {k}.")
-        self._check_cut("blocks", k)
-        edges = [self._rows.count * i // k for i in range(k + 1)]
+        self._check_cut(how, what)
         return [
             self._like(self._rows.part(start, stop), (*self._cell, index), self._shuffled)
             for index, (start, stop) in enumerate(itertools.pairwise(edges))
@@ -290,7 +303,7 @@ class Oracle:
             for group in range(groups)
         ]
 
-    def _check_cut(self, how: str, parts: int) -> None:
+    def _check_cut(self, how: str, parts: Any) -> None:
         """Spend is the maximum over cells: it is right for one partition only."""
         cut = how, parts, self._shuffled
         if self._cuts.setdefault(self._cell, cut) != cut:

@@ -11,7 +11,7 @@ from array_api_compat import array_namespace, is_numpy_array
 
 from privopt.losses import Loss
 from privopt.oracle.counting import whole_steps
-from privopt.oracle.reach import ReachNorm
+from privopt.oracle.reach import ReachNorm, order_of
 from privopt.oracle.rows import CountedRows, RowBounds, Rows, WalkableRows
 from privopt.privacy.budget import Refused
 
@@ -94,7 +94,8 @@ class CoordinateClippedGradient:
     public ``bounds``; the slope is clipped to [-slope_clip, slope_clip]. The result is the gradient
     of a convex function again.
 
-    ``norm`` "linf" states one bound for all coordinates, "coordinates" one for each of them.
+    ``norm`` "linf" states one bound for all coordinates, "coordinates" one for each of them, and
+    "l2" or any other exponent what the bounds of the rows say in that norm.
     """
 
     loss: Loss
@@ -108,9 +109,9 @@ class CoordinateClippedGradient:
             raise ValueError("a coordinate-wise clip needs finite bounds on slope and features.")
 
     def radius(self) -> Any:
-        if self.norm == "linf":
-            return self.slope_clip * self.bounds.largest
-        return self.slope_clip * self.bounds.each(self.dimension)
+        if self.norm == "coordinates":
+            return self.slope_clip * self.bounds.each(self.dimension)
+        return self.slope_clip * self.bounds.in_norm(order_of(self.norm), self.dimension)
 
     def diameter(self) -> Any:
         return 2 * self.radius()

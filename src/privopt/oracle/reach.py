@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from privopt.privacy.events import FULL, ROOT, Cell, LanePosition, Sampling
 
-ReachNorm = Literal["l1", "l2", "linf", "coordinates", "range", "function"]
-"""``range`` bounds the largest minus the smallest change of any coordinate: what matters for a
-choice among scores, which a change of all of them alike does not move."""
+ReachNorm = str
+"""``l1``, ``l2``, ``l3.5``, ``linf``: the norm with that exponent. ``coordinates``: a bound for
+each of them. ``range``: the largest minus the smallest change of any coordinate, what matters for a
+choice among scores, which a change of all of them alike does not move. ``function``: see
+``FunctionFacts``."""
+
+
+def norm_named(order: float) -> ReachNorm:
+    """The name of the l_r norm; every digit of r counts, since equal names mean equal norms."""
+    return f"l{int(order) if float(order).is_integer() else float(order)!r}"
+
+
+def order_of(norm: ReachNorm) -> float:
+    """The exponent r of a norm named l<r>."""
+    if norm[:1] != "l":
+        raise ValueError(f"{norm} is not a norm with an exponent.")
+    return math.inf if norm == "linf" else float(norm[1:])
 
 
 @dataclass(frozen=True, slots=True)

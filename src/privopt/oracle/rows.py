@@ -15,6 +15,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import scipy.sparse as sp
 
+from privopt.geometry.norms import lp_norm
+
 Weigh = Callable[[Any, Any, Any], Any]
 """From margins, labels and row sizes (l2 norms of effective rows) to one weight per record."""
 
@@ -45,6 +47,19 @@ class RowBounds:
     def feature(self) -> float:
         """Largest absolute feature of an effective row."""
         return min(self.data_norm, self.entries)
+
+    def in_norm(self, order: float, dimension: int) -> float:
+        """Largest l_r norm of an effective row with so many columns, r = ``order``.
+
+        k features of l2 norm at most N, each at most B, have l_r norm at most N k^max(0, 1/r - 1/2)
+        and at most B k^(1/r); the constant column comes in as one more coordinate.
+        """
+        features = dimension - (self.intercept != 0)
+        part = self.feature
+        if not math.isinf(order):
+            by_norm = self.data_norm * max(1.0, features) ** max(0.0, 1 / order - 1 / 2)
+            part = min(by_norm, self.feature * features ** (1 / order))
+        return lp_norm([part, self.intercept], order)
 
     def each(self, dimension: int) -> np.ndarray:
         """Largest absolute entry in each column, the constant one included."""

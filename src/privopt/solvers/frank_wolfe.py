@@ -176,7 +176,7 @@ class FrankWolfe(Solver):
         return theta
 
     # ------------------------------------------------------------ the bound
-    def _curvature(self, facts: Facts) -> float:
+    def curvature(self, facts: Facts) -> float:
         """Curvature constant of the mean over the domain."""
         bounds, domain = self.row_bounds(facts.problem), facts.problem.domain
         far = domain.diameter("l2", facts.p)
@@ -188,12 +188,12 @@ class FrankWolfe(Solver):
         reach = facts.relation_factor * clip * self.row_bounds(facts.problem).largest
         scale = multiplier(budget, steps * facts.repeats) * reach * domain.diameter("l1", facts.p)
         choices = math.log(VertexScores(domain, facts.p).count)
-        return 2 * self._curvature(facts) / (steps + 2) + scale * choices / facts.n
+        return 2 * self.curvature(facts) / (steps + 2) + scale * choices / facts.n
 
     def _steps(self, facts: Facts, budget: Budget, clip: float) -> int:
         """A fifth of the number of steps with the smallest bound, a sum of a falling and a
         growing power of the number of steps."""
-        falling = 2 * self._curvature(facts)
+        falling = 2 * self.curvature(facts)
         growing = self._bound(facts, budget, clip, 1) - falling / 3
         if budget.pure:
             best = math.sqrt(falling / growing)

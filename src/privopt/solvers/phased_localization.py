@@ -117,8 +117,8 @@ class PhasedLocalization(Solver):
     ) -> np.ndarray:
         theta = problem.domain.centre(oracle.dimension)
         rest = oracle.shuffled()
-        phases = list(_phases(settings.n))
-        for phase, records in enumerate(phases):
+        sizes = list(phases(settings.n))
+        for phase, records in enumerate(sizes):
             block, rest = rest.blocks(2)
             algorithm = StableSGD(
                 passes=1,
@@ -134,11 +134,11 @@ class PhasedLocalization(Solver):
             mechanism = OutputPerturbation(settings.noise, settings.noise_multiplier, algorithm)
             released = gate.release(mechanism, block.everything().function(problem.loss))
             theta = problem.domain.project(released)
-            tick(phase + 1, len(phases))
+            tick(phase + 1, len(sizes))
         return theta
 
 
-def _phases(n: int) -> Iterator[int]:
+def phases(n: int) -> Iterator[int]:
     """Records of each phase: half of those left, as the oracle cuts them."""
     while n >= 2:
         yield n // 2
@@ -150,7 +150,7 @@ def _bound_parts(facts: Facts, noise: Noise, multiplier: float, batch: int) -> t
     steep = facts.lipschitz() + facts.problem.l2 * facts.radius()
     falling = rising = 0.0
     spread = size = 0.0
-    for phase, records in enumerate(_phases(facts.n), start=1):
+    for phase, records in enumerate(phases(facts.n), start=1):
         step, steps = 4.0**-phase, math.ceil(records / batch)
         if phase == 1:
             falling = facts.radius() ** 2 / (2 * step * steps)

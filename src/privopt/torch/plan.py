@@ -13,8 +13,9 @@ from privopt.privacy.profiles import gaussian_mu
 
 SAMPLED = ("independent", "banded")
 """Noise that Poisson batches amplify."""
-MOST_VECTORS = 64
-"""Vectors of the model's size that "auto" lets correlated noise keep."""
+MOST_VECTORS, FEWEST_VECTORS = 64, 4
+MOST_NUMBERS = 1 << 28
+"""What "auto" lets correlated noise keep: vectors of the model's size, a gibibyte as a rule."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,16 @@ class Plan:
 
 
 def choose_plan(
-    budget: Budget, records: int, batch_size: int, epochs: int, noise: str, batches: str
+    budget: Budget,
+    records: int,
+    batch_size: int,
+    epochs: int,
+    noise: str,
+    batches: str,
+    parameters: int = 1,
 ) -> Plan:
     """Noise, batches and the smallest multiplier that keeps the budget."""
+    kept = max(FEWEST_VECTORS, min(MOST_VECTORS, MOST_NUMBERS // parameters))
     if batches not in ("auto", "poisson", "fixed"):
         raise ValueError(f"batches must be auto, poisson or fixed, got {batches!r}.")
     if batches == "fixed" and budget.neighbouring == "add_remove":
@@ -58,7 +66,7 @@ def choose_plan(
         multiplier = cyclic_multiplier(budget, steps, 1, min(1.0, batch_size / records))
         found.append(_sampled(Independent(steps), 1, multiplier))
     elif sampled:
-        most = min(records // batch_size, steps, MOST_VECTORS)
+        most = min(records // batch_size, steps, kept)
         groups = [1 << i for i in range(most.bit_length())]
         for row in compare_bands(budget, steps, records, batch_size, groups):
             found.append(_sampled(row.factorization, row.groups, row.noise_multiplier))
@@ -69,7 +77,7 @@ def choose_plan(
         names = [noise] if noise != "auto" else [c.name for c in compare(steps, rule)]
         for name in names:
             factorization = named(name, steps, rule)
-            if noise == "auto" and factorization.vectors_kept() > MOST_VECTORS:
+            if noise == "auto" and factorization.vectors_kept() > kept:
                 continue
             loss = factorization.sensitivity_squared(rule)
             multiplier = math.sqrt(loss) / mu * (1 + 1e-12)

@@ -32,7 +32,7 @@ from privopt.torch.bill import Bill, events
 from privopt.torch.checks import check_model, check_optimizer, probe
 from privopt.torch.clip import Clip, Clipping
 from privopt.torch.compiled import CompiledSum
-from privopt.torch.engine import Engine, LossFunction
+from privopt.torch.engine import Engine, LossFunction, Part
 from privopt.torch.noise import TensorGate, TensorGaussian
 from privopt.torch.plan import Plan, choose_plan
 
@@ -136,7 +136,7 @@ def make_private(
     if not 1 <= batch_size <= records:
         raise ValueError(f"a batch of {batch_size} does not fit into {records} records.")
     source = source_for(random_state)
-    plan = choose_plan(budget, records, batch_size, epochs, noise, batches)
+    plan = choose_plan(budget, records, batch_size, epochs, noise, batches, engine.size)
     schedule: Schedule
     if plan.batches == "fixed":
         schedule = FixedOrder(count, batch_size, source)
@@ -209,6 +209,11 @@ class PrivateTraining:
     @property
     def steps_done(self) -> int:
         return self.loader.done
+
+    @property
+    def run_by_example(self) -> tuple[str, ...]:
+        """Parts of the model that no rule covers, once the first step has shown them: slower."""
+        return tuple(unit.name for unit in self._engine.units if isinstance(unit, Part))
 
     @property
     def expected_batch_size(self) -> float:
