@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.special import log_softmax
 
-from privopt.audit.replay import Release
+from privopt.audit.replay import Release, in_units
 from privopt.mechanisms import (
     ExponentialMechanism,
     ObjectivePerturbation,
@@ -32,7 +32,7 @@ def before_noise(release: Release, payload: Any) -> Any:
     """What the noise of a release is added to, where that is more than the sealed value itself."""
     if isinstance(release.mechanism, OutputPerturbation):
         return release.mechanism.algorithm.value(payload)
-    return payload
+    return in_units(payload, release.reach)
 
 
 def transcript_score(releases: list[Release], one: list[Any], other: list[Any]) -> float:
