@@ -96,7 +96,7 @@ class GeneralizedGaussian:
 
     Let V = ||.||_r^2 / (2 s^2) and let a neighbour shift the value by m. The square of the l_r norm
     is (r - 1)-smooth: ||x + y||^2 <= ||x||^2 + <grad ||x||^2, y> + (r - 1) ||y||^2 (for r < 2 it is
-    not, and the bound is false). With a = y + (alpha - 1) m this gives both
+    not, and the bound is false). With a = y + (alpha - 1) m this gives both::
 
         (alpha - 1) V(a + m) <= (alpha - 1) (V(a) + <grad V(a), m> + (r - 1) V(m)),
         V(y) = V(a - (alpha - 1) m)
