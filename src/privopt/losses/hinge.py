@@ -9,6 +9,7 @@ from typing import ClassVar
 from array_api_compat import array_namespace
 
 from privopt.losses.loss import Array, Loss
+from privopt.losses.smoothed import SmoothedLines
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Hinge(Loss):
 
 
 @dataclass(frozen=True)
-class SmoothedHinge(Loss):
+class SmoothedHinge(SmoothedLines):
     """The Huberised hinge, with m = y z and y = -1 or +1.
 
     f(z, y) = 0 for m >= 1 + w, (1 + w - m)^2 / (4 w) for |1 - m| <= w and 1 - m below.
@@ -58,48 +59,6 @@ class SmoothedHinge(Loss):
 
     width: float = 0.5
 
-    one_signed: ClassVar[bool] = True
-    classification: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "width", float(self.width))
-        if not (math.isfinite(self.width) and self.width > 0.0):
-            raise ValueError(f"SmoothedHinge needs a positive finite width; got {self.width}.")
-
-    def value(self, z: Array, y: Array) -> Array:
-        # With s = 1 + w - m clipped to u in [0, 2w], all three pieces are u (s - u/2) / (2w).
-        s = (1.0 + self.width) - y * z
-        u = s.clip(0.0, 2.0 * self.width)
-        return u / (2.0 * self.width) * (s - 0.5 * u)
-
-    def slope(self, z: Array, y: Array) -> Array:
-        u = ((1.0 + self.width) - y * z).clip(0.0, 2.0 * self.width)
-        return -y * (u / (2.0 * self.width))
-
-    def curvature(self, z: Array, y: Array) -> Array:
-        distance = abs(1.0 - y * z)
-        xp = array_namespace(distance)
-        return self.smoothness * xp.astype(distance <= self.width, distance.dtype)
-
-    def least_curvature(self, z: Array, y: Array, width: Array) -> Array:
-        distance = abs(1.0 - y * z) + width
-        xp = array_namespace(distance)
-        return self.smoothness * xp.astype(distance <= self.width, distance.dtype)
-
     @property
-    def lipschitz(self) -> float:
-        return 1.0
-
-    @property
-    def smoothness(self) -> float:
-        return 0.5 / self.width
-
-    def _range(self, margin: float, label: float) -> float:
-        if math.isinf(margin):
-            return math.inf
-        return self._profile(-margin) - self._profile(margin)
-
-    def _profile(self, m: float) -> float:
-        s = 1.0 + self.width - m
-        u = min(max(s, 0.0), 2.0 * self.width)
-        return u / (2.0 * self.width) * (s - 0.5 * u)
+    def lines(self) -> Loss:
+        return Hinge()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from array_api_compat import array_namespace
 
 from privopt.losses.loss import Array, Loss
+from privopt.losses.smoothed import SmoothedLines
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Quantile(Loss):
 
 
 @dataclass(frozen=True)
-class SmoothedQuantile(Loss):
+class SmoothedQuantile(SmoothedLines):
     """The quantile loss with a parabola in place of its kink: its mean over residuals r + u, u
     uniform on [-width, width].
 
@@ -81,59 +82,13 @@ class SmoothedQuantile(Loss):
     width: float = 0.1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "q", float(self.q))
-        object.__setattr__(self, "width", float(self.width))
         if not 0.0 < self.q < 1.0:
             raise ValueError(
                 f"SmoothedQuantile needs a level q strictly between 0 and 1; got {self.q}."
             )
-        if not (math.isfinite(self.width) and self.width > 0.0):
-            raise ValueError(f"SmoothedQuantile needs a positive finite width; got {self.width}.")
-
-    def value(self, z: Array, y: Array) -> Array:
-        # With s = r + w clipped to u in [0, 2w], the part that is not -q r is u (s - u/2) / (2w).
-        residual = z - y
-        s = residual + self.width
-        u = s.clip(0.0, 2.0 * self.width)
-        return u / (2.0 * self.width) * (s - 0.5 * u) - self.q * residual
-
-    def slope(self, z: Array, y: Array) -> Array:
-        u = (z - y + self.width).clip(0.0, 2.0 * self.width)
-        return u / (2.0 * self.width) - self.q
-
-    def curvature(self, z: Array, y: Array) -> Array:
-        size = abs(z - y)
-        return self.smoothness * array_namespace(size).astype(size <= self.width, size.dtype)
 
     @property
-    def lipschitz(self) -> float:
-        return max(self.q, 1.0 - self.q)
-
-    @property
-    def smoothness(self) -> float:
-        return 0.5 / self.width
-
-    @property
-    def linear_beyond(self) -> float:
-        return self.width
-
-    def least_curvature(self, z: Array, y: Array, width: Array) -> Array:
-        size = abs(z - y) + width
-        return self.smoothness * array_namespace(size).astype(size <= self.width, size.dtype)
-
-    def _range(self, margin: float, label: float) -> float:
-        if label >= margin + self.width or math.isinf(margin):
-            return 2.0 * margin * self.lipschitz  # a line, for the farthest label
-        # Convex in z, so the farthest labels are the worst; the slope vanishes at best.
-        best = self.width * (2.0 * self.q - 1.0)
-
-        def span(y: float) -> float:
-            low = self._profile(min(max(best, -margin - y), margin - y))
-            return max(self._profile(-margin - y), self._profile(margin - y)) - low
-
-        return max(span(-label), span(label))
-
-    def _profile(self, residual: float) -> float:
-        s = residual + self.width
-        u = min(max(s, 0.0), 2.0 * self.width)
-        return u / (2.0 * self.width) * (s - 0.5 * u) - self.q * residual
+    def lines(self) -> Loss:
+        return Quantile(self.q)

@@ -1,8 +1,9 @@
-"""A loss of two lines with a parabola in place of its kink."""
+"""Losses of two lines with a parabola in place of the kink."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,38 +12,33 @@ from array_api_compat import array_namespace
 from privopt.losses.loss import Array, Loss
 
 
-@dataclass(frozen=True)
-class Smoothed(Loss):
+class SmoothedLines(Loss):
     """The mean of f(z + u, y) over u uniform on [-width, width], for f of two lines.
 
     Convex and C^{1,1} with the Lipschitz constant of f; it exceeds f by at most jump * width / 4,
     where jump is how far the slope of f rises at its kink.
-
-    Parameters
-    ----------
-    loss : Loss
-        Two lines that meet in a kink: Absolute, Quantile or Hinge.
-    width : float
-        Half-width of the parabola, in units of the margin.
     """
 
-    loss: Loss
     width: float
+
+    @property
+    @abstractmethod
+    def lines(self) -> Loss:
+        """The loss with the kink."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "width", float(self.width))
-        if self.loss.pieces(np.ones(1)) is None:
-            raise ValueError(f"Smoothed needs a loss of two lines; got {type(self.loss).__name__}.")
         if not (math.isfinite(self.width) and self.width > 0.0):
-            raise ValueError(f"Smoothed needs a positive finite width; got {self.width}.")
+            name = type(self).__name__
+            raise ValueError(f"{name} needs a positive finite width; got {self.width}.")
 
     @property
     def one_signed(self) -> bool:  # type: ignore[override]
-        return self.loss.one_signed
+        return self.lines.one_signed
 
     @property
     def classification(self) -> bool:  # type: ignore[override]
-        return self.loss.classification
+        return self.lines.classification
 
     @property
     def jump(self) -> float:
@@ -79,7 +75,7 @@ class Smoothed(Loss):
 
     @property
     def lipschitz(self) -> float:
-        return self.loss.lipschitz
+        return self.lines.lipschitz
 
     @property
     def smoothness(self) -> float:
@@ -87,7 +83,7 @@ class Smoothed(Loss):
 
     @property
     def linear_beyond(self) -> float:
-        return self.loss.linear_beyond + self.width
+        return self.lines.linear_beyond + self.width
 
     def _range(self, margin: float, label: float) -> float:
         if math.isinf(margin):
@@ -103,6 +99,31 @@ class Smoothed(Loss):
         return float(np.max(ends - self.value(least.clip(-margin, margin), y)))
 
     def _pieces(self, y: Array) -> tuple[Array, Array, Array]:
-        pieces = self.loss.pieces(y)
+        pieces = self.lines.pieces(y)
         assert pieces is not None
         return pieces
+
+
+@dataclass(frozen=True)
+class Smoothed(SmoothedLines):
+    """A loss of two lines with a parabola in place of its kink.
+
+    Parameters
+    ----------
+    loss : Loss
+        Two lines that meet in a kink: Absolute, Quantile or Hinge.
+    width : float
+        Half-width of the parabola, in units of the margin.
+    """
+
+    loss: Loss
+    width: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.loss.pieces(np.ones(1)) is None:
+            raise ValueError(f"Smoothed needs a loss of two lines; got {type(self.loss).__name__}.")
+
+    @property
+    def lines(self) -> Loss:
+        return self.loss
