@@ -138,7 +138,10 @@ def ordinary(model: nn.Module, x: Tensor, y: Tensor, compiled: bool = False) -> 
     return step
 
 
-def ours(model: nn.Module, x: Tensor, y: Tensor, compiled: bool = False) -> Step:
+def ours(
+    model: nn.Module, x: Tensor, y: Tensor, compiled: bool = False, noise: str = "", cuts: int = 1
+) -> Step:
+    """Clip, sum, add noise, update; ``cuts`` parts of a batch one after the other save memory."""
     from privopt.noise import SeededSource
     from privopt.noise.tensors import DeviceSource, gaussian_like
     from privopt.torch.checks import probe
@@ -146,26 +149,33 @@ def ours(model: nn.Module, x: Tensor, y: Tensor, compiled: bool = False) -> Step
     from privopt.torch.engine import Engine
 
     engine = Engine(model, Clip(1.0))
-    probe(engine, (x,), {})
+    probe(engine, (x[:8],), {})
     if any(type(unit).__name__ == "Part" for unit in engine.units):
         raise RuntimeError("a layer without a rule")
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
     source = DeviceSource(SeededSource(0), fast=True)
+    stream = correlated(noise, engine.like()) if noise else None
 
     def loss(output: Tensor, target: Tensor) -> Tensor:
         return F.cross_entropy(output, target, reduction="none")
 
+    size = len(x) // cuts
     if compiled:
         from privopt.torch.compiled import CompiledSum
 
-        clipped_sum = CompiledSum(engine, len(x), "inductor").clipped_sum
+        clipped_sum = CompiledSum(engine, size, "inductor").clipped_sum
     else:
         clipped_sum = engine.clipped_sum
 
     def step() -> None:
         total = torch.zeros(engine.size, device=x.device)
-        clipped_sum(loss, (x,), {}, (y,), len(x), total)
-        noisy = gaussian_like(source, 1.0, total).add_(total).div_(len(x))
+        for xs, ys in zip(x.split(size), y.split(size), strict=True):
+            clipped_sum(loss, (xs,), {}, (ys,), len(xs), total)
+        if stream is None:
+            noisy = gaussian_like(source, 1.0, total).add_(total)
+        else:
+            noisy = stream.next(lambda: gaussian_like(source, 1.0, total)).add_(total)
+        noisy.div_(len(x))
         start = 0
         for p in engine.parameters:
             p.grad = noisy[start : start + p.numel()].view_as(p)
@@ -173,6 +183,27 @@ def ours(model: nn.Module, x: Tensor, y: Tensor, compiled: bool = False) -> Step
         optimizer.step()
 
     return step
+
+
+def correlated(noise: str, like: Tensor) -> Any:
+    """Three buffers, or eight bands."""
+    from privopt.privacy import Participation
+    from privopt.privacy.factorizations import BLT, Banded
+    from privopt.torch.noise import TensorNoise
+
+    if noise == "blt":
+        return TensorNoise(BLT.optimised(1000, Participation(), buffers=3), like)
+    return TensorNoise(Banded.optimised(1000, 8), like)
+
+
+def channels_last(way: Callable[..., Step]) -> Callable[..., Step]:
+    def run(model: nn.Module, x: Tensor, y: Tensor) -> Step:
+        if x.dim() != 4:
+            raise RuntimeError("for images only")
+        last = {"memory_format": torch.channels_last}
+        return way(model.to(**last), x.to(**last), y)
+
+    return run
 
 
 def by_vmap(model: nn.Module, x: Tensor, y: Tensor) -> Step:
@@ -229,6 +260,14 @@ WAYS: dict[str, Callable[[nn.Module, Tensor, Tensor], Step]] = {
     "ordinary, compiled": lambda model, x, y: ordinary(model, x, y, compiled=True),
     "privopt": ours,
     "privopt, compiled": lambda model, x, y: ours(model, x, y, compiled=True),
+    "privopt, compiled, channels last": channels_last(
+        lambda model, x, y: ours(model, x, y, compiled=True)
+    ),
+    "privopt, compiled, 8 parts": lambda model, x, y: ours(model, x, y, compiled=True, cuts=8),
+    "privopt, compiled, BLT": lambda model, x, y: ours(model, x, y, compiled=True, noise="blt"),
+    "privopt, compiled, banded": lambda model, x, y: ours(
+        model, x, y, compiled=True, noise="banded"
+    ),
     "vmap by hand": by_vmap,
     "Opacus hooks": lambda model, x, y: opacus("hooks", model, x, y),
     "Opacus ghost": lambda model, x, y: opacus("ghost", model, x, y),

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from privopt.noise import SecureSource, SeededSource, SilentSource
-from privopt.noise.chacha import Keystream, blocks
+from privopt.noise.chacha import Keystream, blocks, words_apart
 from privopt.noise.tensors import DeviceSource, gaussian_like
 
 
@@ -36,6 +36,13 @@ def test_blocks_in_one_go_are_blocks_one_by_one():
     assert len({tuple(column.tolist()) for column in many.T}) == 5
 
 
+def test_words_one_by_one_are_the_blocks():
+    number = torch.tensor([0, 1, 2**32 - 1, 2**32, 2**40 + 3])
+    found = words_apart(KEY, words(7, 9), number)
+    for i, start in enumerate(number.tolist()):
+        assert torch.equal(found[:, i], blocks(KEY, words(7, 9), start, 1)[:, 0])
+
+
 @pytest.mark.statistical
 def test_the_gaussians():
     """Kolmogorov-Smirnov, correlation and tails: false alarms below 1e-6 together."""
@@ -49,11 +56,12 @@ def test_the_gaussians():
 
 
 def test_nothing_is_drawn_twice(monkeypatch):
-    monkeypatch.setattr("privopt.noise.chacha.CHUNK", 64)
+    monkeypatch.setattr("privopt.noise.chacha.SMALL", 64)
+    monkeypatch.setattr("privopt.noise.chacha.LARGE", 128)
     stream = Keystream(words(*range(10)))
-    draws = torch.cat([stream.normal(n) for n in (1, 7, 64, 100, 3)])
-    assert len(draws) == 175
-    assert len(torch.unique(draws)) == 175
+    draws = torch.cat([stream.normal(n) for n in (1, 7, 64, 100, 3, 300, 56, 1)])
+    assert len(draws) == 532
+    assert len(torch.unique(draws)) == 532
     assert len(stream.normal(0)) == 0
 
 

@@ -6,6 +6,8 @@ signed 32-bit integers whose sums wrap around.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import torch
 from torch import Tensor
 
@@ -13,8 +15,8 @@ ROUNDS = 20
 WORDS = 16
 """Words of a block."""
 CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)  # "expand 32-byte k"
-CHUNK = 1 << 22
-"""Numbers drawn at a time, for memory."""
+LARGE, SMALL = 1 << 22, 1 << 20
+"""Numbers drawn at a time: what a step leaves over is for the next."""
 
 
 def blocks(key: Tensor, nonce: Tensor, start: int, count: int) -> Tensor:
@@ -35,7 +37,7 @@ def blocks(key: Tensor, nonce: Tensor, start: int, count: int) -> Tensor:
 
 
 def _quarter_rounds(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> tuple[Tensor, ...]:
-    """Four quarter rounds side by side, one for each column."""
+    """Quarter rounds side by side."""
     for left, right in ((16, 12), (8, 7)):
         a = a + b
         d = _rotated(d ^ a, left)
@@ -49,31 +51,68 @@ def _rotated(x: Tensor, by: int) -> Tensor:
     return (x << by) | ((x >> (32 - by)) & ((1 << by) - 1))
 
 
-class Keystream:
-    """A key and the next block; nothing is drawn twice."""
+def words_apart(key: Tensor, nonce: Tensor, number: Tensor) -> Tensor:
+    """The same keystream word by word: many operations, which a compiler makes one."""
+    low = number.to(torch.int32)
+    none = torch.zeros_like(low)
+    first = [none + c for c in CONSTANTS] + [none + k for k in key.unbind()]
+    first += [low, (number >> 32).to(torch.int32)] + [none + n for n in nonce.unbind()]
+    state = list(first)
+    for _ in range(ROUNDS // 2):
+        for shift in (0, 1):  # columns, then diagonals
+            for i in range(4):
+                at = [4 * row + (i + shift * row) % 4 for row in range(4)]
+                found = _quarter_rounds(*(state[j] for j in at))
+                for j, word in zip(at, found, strict=True):
+                    state[j] = word
+    return torch.stack([x + y for x, y in zip(first, state, strict=True)])
 
-    __slots__ = ("_key", "_next", "_nonce")
+
+def gaussians(words: Tensor) -> Tensor:
+    """Two standard Gaussians in double precision from four words (Box and Muller, 1958).
+
+    Each pair takes two uniforms of 53 bits, so that tails reach beyond eight deviations.
+    """
+    words = words.view(4, -1).to(torch.int64)
+    high, low = words[:2] & 0x7FFFFFFF, words[2:] & 0x3FFFFF
+    uniform = ((high << 22) + low + 1).to(torch.float64) * 2.0**-53  # in (0, 1]
+    length = (-2 * uniform[0].log()).sqrt()
+    angle = uniform[1] * (2 * torch.pi)
+    return torch.cat([length * angle.cos(), length * angle.sin()])
+
+
+def _numbers(key: Tensor, nonce: Tensor, number: Tensor) -> Tensor:
+    return gaussians(words_apart(key, nonce, number))
+
+
+class Keystream:
+    """A key and the next block; nothing is given twice."""
+
+    __slots__ = ("_compiled", "_key", "_next", "_nonce", "_ready")
 
     def __init__(self, words: Tensor) -> None:
         """Ten random words: a key of 256 bits and a nonce of 64."""
         self._key, self._nonce, self._next = words[:8], words[8:10], 0
+        self._ready = torch.zeros(0, dtype=torch.float64, device=words.device)
+        compiles = words.is_cuda and find_spec("triton") is not None
+        self._compiled = torch.compile(_numbers, dynamic=False) if compiles else None
 
     def normal(self, count: int) -> Tensor:
-        """Independent standard Gaussians in double precision (Box and Muller, 1958).
+        """Independent standard Gaussians in double precision."""
+        parts, size = [self._ready[:count]], SMALL if count <= SMALL else LARGE
+        self._ready = self._ready[count:]
+        missing = count - len(parts[0])
+        while missing > 0:
+            fresh = self._drawn(size)
+            parts.append(fresh[:missing])
+            self._ready, missing = fresh[missing:], missing - size
+        return torch.cat(parts)
 
-        Each pair takes two uniforms of 53 bits, so that tails reach beyond eight deviations.
-        """
-        parts = [self._normal(min(CHUNK, count - at)) for at in range(0, count, CHUNK)]
-        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
-
-    def _normal(self, count: int) -> Tensor:
-        pairs = -(-count // 2)
-        needed = -(-4 * pairs // WORDS)
-        words = blocks(self._key, self._nonce, self._next, needed).flatten()
-        self._next += needed
-        words = words[: 4 * pairs].view(4, pairs).to(torch.int64)
-        high, low = words[:2] & 0x7FFFFFFF, words[2:] & 0x3FFFFF
-        uniform = ((high << 22) + low + 1).to(torch.float64) * 2.0**-53  # in (0, 1]
-        length = (-2 * uniform[0].log()).sqrt()
-        angle = uniform[1] * (2 * torch.pi)
-        return torch.cat([length * angle.cos(), length * angle.sin()])[:count]
+    def _drawn(self, count: int) -> Tensor:
+        """At least so many numbers, from blocks that were not used before."""
+        needed = -(-2 * count // WORDS)
+        start, self._next = self._next, self._next + needed
+        if self._compiled is None:
+            return gaussians(blocks(self._key, self._nonce, start, needed))
+        number = torch.arange(start, self._next, dtype=torch.int64, device=self._key.device)
+        return self._compiled(self._key, self._nonce, number)

@@ -1,7 +1,8 @@
 """The clipped sum of a batch of fixed size as one compiled graph.
 
 Forward, backward, norms and sums are traced once (the engine's hooks run while tracing) and
-compiled. Shorter batches are filled up with zeros that do not count.
+compiled. Shorter batches are filled up with copies of their first example that do not count. A
+graph looks at no value, so a batch with an example that is not finite is summed once more without.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten
 
 from privopt.privacy.budget import Refused
 from privopt.torch.engine import Engine, LossFunction
+
+FEW = 4
 
 
 class CompiledSum:
@@ -23,7 +26,8 @@ class CompiledSum:
 
     def __init__(self, engine: Engine, size: int, backend: str) -> None:
         self._engine, self.size, self._backend = engine, size, backend
-        self._graphs: dict[Any, Callable[..., Tensor]] = {}
+        self._graphs: dict[Any, Callable[..., tuple[Tensor, Tensor]]] = {}
+        self._last: tuple[int, torch.device, Tensor] | None = None
 
     def clipped_sum(
         self,
@@ -39,21 +43,35 @@ class CompiledSum:
         places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         others = [(i, leaf) for i, leaf in enumerate(leaves) if not isinstance(leaf, Tensor)]
         rows = [_filled(leaves[i], self.size) for i in places]
-        keep = torch.arange(self.size, device=total.device) < count
+        keep = self._mask(count, total.device)
         key = (
             _identity(loss),
             str(spec),
             tuple((row.shape, row.dtype) for row in rows),
             repr(others),
             torch.is_autocast_enabled(total.device.type),
+            tuple(p.data_ptr() for p in self._engine.parameters),
             tuple(module.training for module in self._engine.model.modules()),
         )
+        if key not in self._graphs or not self._engine.apart:
+            # A few as they are: checks look at values, which a graph cannot do.
+            few = min(count, FEW)
+            cut = tree_map(lambda x: x[:few] if isinstance(x, Tensor) else x, leaves)
+            self._engine.clipped(loss, *tree_unflatten(cut, spec), few)
         if key not in self._graphs:
-            # Once as it is: checks look at values, which a graph cannot do.
-            self._engine.clipped_sum(loss, inputs, keywords, targets, count, self._engine.like())
             self._graphs[key] = self._traced(loss, spec, places, others, rows, keep)
         with torch.no_grad():
-            total += self._graphs[key](*rows, keep)
+            found, lost = self._graphs[key](*rows, keep)
+            if not bool(lost):
+                total += found
+                return
+        self._engine.clipped_sum(loss, inputs, keywords, targets, count, total)
+
+    def _mask(self, count: int, device: torch.device) -> Tensor:
+        """Which places of a filled batch count; most batches of a schedule are of one size."""
+        if self._last is None or self._last[:2] != (count, device):
+            self._last = count, device, torch.arange(self.size, device=device) < count
+        return self._last[2]
 
     def _traced(
         self,
@@ -63,10 +81,10 @@ class CompiledSum:
         others: list[tuple[int, Any]],
         rows: list[Tensor],
         keep: Tensor,
-    ) -> Callable[..., Tensor]:
+    ) -> Callable[..., tuple[Tensor, Tensor]]:
         engine = self._engine
 
-        def run(*arguments: Tensor) -> Tensor:
+        def run(*arguments: Tensor) -> tuple[Tensor, Tensor | None]:
             leaves: list[Any] = [None] * (len(places) + len(others))
             for i, leaf in others:
                 leaves[i] = leaf
@@ -74,15 +92,13 @@ class CompiledSum:
                 leaves[i] = row
             inputs, keywords, targets = tree_unflatten(leaves, spec)
             keep = arguments[-1]
-            total = torch.zeros(engine.size, dtype=engine.dtype, device=keep.device)
-            engine.clipped_sum(loss, inputs, keywords, targets, self.size, total, keep)
-            return total
+            parts, lost = engine.clipped(loss, inputs, keywords, targets, self.size, keep)
+            return torch.cat(parts), lost
 
         graph = make_fx(run)(*rows, keep)
         self._check_constants(graph)
-        # One launch for the whole step, where there is a device that waits for launches.
-        mode = "reduce-overhead" if keep.is_cuda and self._backend == "inductor" else None
-        return torch.compile(graph, backend=self._backend, dynamic=False, mode=mode)
+        compiled = torch.compile(graph, backend=self._backend, dynamic=False)
+        return Replayed(compiled, (*rows, keep)) if keep.is_cuda else compiled
 
     def _check_constants(self, graph: Any) -> None:
         """A graph repeats what it has seen: no batch but the given one may have got into it."""
@@ -101,6 +117,29 @@ class CompiledSum:
                 )
 
 
+class Replayed:
+    """A function of tensors as one launch, for a device that would wait for many small ones."""
+
+    def __init__(self, run: Callable[..., Any], arguments: tuple[Tensor, ...]) -> None:
+        self._arguments = [argument.clone() for argument in arguments]
+        now, aside = torch.cuda.current_stream(), torch.cuda.Stream()
+        aside.wait_stream(now)
+        with torch.no_grad(), torch.cuda.stream(aside):
+            for _ in range(2):  # what is done once, such as compiling, stays out of the recording
+                run(*self._arguments)
+        now.wait_stream(aside)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.no_grad(), torch.cuda.graph(self._graph):
+            self._results = run(*self._arguments)
+
+    def __call__(self, *arguments: Tensor) -> Any:
+        """The results, in a place that the next call writes to."""
+        for mine, argument in zip(self._arguments, arguments, strict=True):
+            mine.copy_(argument)
+        self._graph.replay()
+        return self._results
+
+
 def _identity(loss: LossFunction) -> Any:
     """What a function computes: a lambda is a new object in every step, and still the same."""
     if not hasattr(loss, "__code__"):
@@ -113,6 +152,4 @@ def _identity(loss: LossFunction) -> Any:
 def _filled(rows: Tensor, size: int) -> Tensor:
     if len(rows) == size:
         return rows
-    filled = rows.new_zeros(size, *rows.shape[1:])
-    filled[: len(rows)] = rows
-    return filled
+    return torch.cat([rows, rows[:1].expand(size - len(rows), *rows.shape[1:])])

@@ -22,8 +22,8 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from privopt.privacy.budget import Refused
 from privopt.torch.clip import Clip
-from privopt.torch.layers import Rule, rule_for
-from privopt.torch.pieces import Dense, Piece, merged, squared_norms
+from privopt.torch.layers import rule_for
+from privopt.torch.pieces import Dense, Piece, Rule, merged, squared_norms
 from privopt.torch.rounding import HALF, margin
 
 LossFunction = Callable[..., Tensor]
@@ -107,7 +107,7 @@ class Engine:
 
     def margin(self, device: str) -> float:
         half = any(p.dtype in HALF for p in self.parameters)
-        return margin(self.dtype, half or torch.is_autocast_enabled(device))
+        return margin(self.dtype, half or torch.is_autocast_enabled(device), device)
 
     # ------------------------------------------------------------ one batch
     def clipped_sum(
@@ -118,13 +118,28 @@ class Engine:
         targets: tuple[Any, ...],
         count: int,
         total: Tensor,
-        keep: Tensor | None = None,
     ) -> None:
-        """Add the clipped gradients of ``count`` examples to the flat vector ``total``.
+        """Add the clipped gradients of ``count`` examples to the flat vector ``total``."""
+        parts, _ = self.clipped(loss, inputs, keywords, targets, count)
+        for mine, part in zip(total.split([len(part) for part in parts]), parts, strict=True):
+            mine += part
 
-        ``keep`` marks the examples that count; the others fill a batch up to a fixed size.
+    def clipped(
+        self,
+        loss: LossFunction,
+        inputs: tuple[Any, ...],
+        keywords: dict[str, Any],
+        targets: tuple[Any, ...],
+        count: int,
+        keep: Tensor | None = None,
+    ) -> tuple[list[Tensor], Tensor | None]:
+        """Clipped sums of all parameters, flat, and whether they are of no use.
+
+        ``keep`` marks the examples that count; the others fill a batch up to a fixed size. No value
+        is looked at then: an example that counts and is not finite spoils the sums, and the second
+        answer says so.
         """
-        device = total.device.type
+        device = self.parameters[0].device.type
         room = self.margin(device)
         try:
             with torch.enable_grad(), self._record(count):
@@ -138,7 +153,7 @@ class Engine:
             # One gradient of ones: each example's loss depends on that example alone.
             found = torch.autograd.grad(losses, edges, torch.ones_like(losses), allow_unused=True)
             with torch.no_grad(), torch.autocast(device, enabled=False):
-                self._add(iter(found), count, room, total, keep)
+                return self._sums(iter(found), count, room, keep)
         finally:
             self.forget()
 
@@ -147,14 +162,13 @@ class Engine:
         for unit in self.units:
             (unit.calls if isinstance(unit, Layer) else unit.copies).clear()
 
-    def _add(
+    def _sums(
         self,
         gradients: Iterator[Tensor | None],
         count: int,
         margin: float,
-        total: Tensor,
         keep: Tensor | None,
-    ) -> None:
+    ) -> tuple[list[Tensor], Tensor | None]:
         pieces: dict[nn.Parameter, list[Piece]] = {p: [] for p in self.parameters}
         groups: list[set[nn.Parameter]] = []
         for unit in self.units:
@@ -163,7 +177,7 @@ class Engine:
             groups.append(set(unit.parameters()))
         found = {p: merged(many) for p, many in pieces.items() if many}
         norms = {p: squared_norms(many) for p, many in found.items()}
-        zero = total.new_zeros(count)
+        zero = torch.zeros(count, dtype=self.dtype, device=self.parameters[0].device)
         together = _joined(groups) if self.clip.kind == "per_layer" else [set(self.parameters)]
         factors: dict[nn.Parameter, Tensor] = {}
         for group in together:
@@ -171,17 +185,19 @@ class Engine:
             factor = self.clip.factors(squared, len(together), margin)
             factors.update(dict.fromkeys(group, factor))
         dropped = ~torch.isfinite(sum(norms.values(), zero))
-        dropped = dropped if keep is None else dropped | ~keep
-        if keep is not None or bool(dropped.any()):
+        lost: Tensor | None = None
+        if keep is not None:
+            lost = (dropped & keep).any()
+            factors = {p: factor.masked_fill(~keep, 0) for p, factor in factors.items()}
+        elif bool(dropped.any()):
             # Zero times NaN is NaN: what is not finite has to be taken out of the sums.
             found = {p: [piece.without(dropped) for piece in many] for p, many in found.items()}
             factors = {p: factor.masked_fill(dropped, 0) for p, factor in factors.items()}
-        start = 0
+        sums: list[Tensor] = []
         for parameter in self.parameters:
-            part = total[start : start + parameter.numel()]
-            for piece in found.get(parameter, ()):
-                part += piece.weighted_sum(factors[parameter])
-            start += parameter.numel()
+            parts = [p.weighted_sum(factors[parameter]) for p in found.get(parameter, ())]
+            sums.append(sum(parts[1:], parts[0]) if parts else zero.new_zeros(parameter.numel()))
+        return sums, lost
 
     def _pieces(
         self, unit: Unit, gradients: Iterator[Tensor | None], count: int

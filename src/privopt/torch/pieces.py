@@ -12,8 +12,9 @@ factors are therefore rounded up (``rounding``).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -39,6 +40,10 @@ class Piece(Protocol):
         ...
 
 
+Rule = Callable[[Any, Tensor, Tensor], list[tuple[Tensor | None, Piece]]]
+"""From a layer, its input and its output gradient to a piece for each of its parameters."""
+
+
 @dataclass
 class Dense:
     """Gradients themselves: examples by coordinates."""
@@ -55,7 +60,7 @@ class Dense:
         return weights @ self.rows
 
     def without(self, dropped: Tensor) -> Dense:
-        return Dense(_blank(self.rows, dropped))
+        return Dense(blank(self.rows, dropped))
 
 
 @dataclass
@@ -97,7 +102,7 @@ class Outer:
         return (scaled.mT @ self.inputs.movedim(1, 0).flatten(1, 2)).flatten()
 
     def without(self, dropped: Tensor) -> Outer:
-        return Outer(_blank(self.outputs, dropped), _blank(self.inputs, dropped))
+        return Outer(blank(self.outputs, dropped), blank(self.inputs, dropped))
 
 
 @dataclass
@@ -130,7 +135,7 @@ class Rows:
         return table[: self.height].flatten()
 
     def without(self, dropped: Tensor) -> Rows:
-        return Rows(self.places, _blank(self.vectors, dropped), self.height)
+        return Rows(self.places, blank(self.vectors, dropped), self.height)
 
 
 def squared_norms(pieces: list[Piece]) -> Tensor:
@@ -151,7 +156,7 @@ def merged(pieces: list[Piece]) -> list[Piece]:
         return pieces
     tables = [piece for piece in pieces if isinstance(piece, Rows)]
     products = [piece for piece in pieces if isinstance(piece, Outer)]
-    found: list[Piece] = [piece for piece in pieces if isinstance(piece, Dense)]
+    found: list[Piece] = [piece for piece in pieces if not isinstance(piece, (Rows, Outer))]
     if len(found) > 1:
         found = [Dense(torch.stack([piece.dense() for piece in found]).sum(0))]
     if tables:
@@ -177,5 +182,5 @@ def _tied_norms(table: Rows, product: Outer) -> Tensor:
     return (one + two + 2 * cross).clamp_min(0) + slack(cross.dtype) * most
 
 
-def _blank(values: Tensor, dropped: Tensor) -> Tensor:
+def blank(values: Tensor, dropped: Tensor) -> Tensor:
     return values.masked_fill(dropped.view(-1, *[1] * (values.dim() - 1)), 0)

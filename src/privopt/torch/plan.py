@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from privopt.privacy import Budget
 from privopt.privacy.amplified import compare_bands, cyclic_multiplier
-from privopt.privacy.factorizations import Factorization, Independent, compare, named
+from privopt.privacy.factorizations import Factorization, Independent, Restarts, compare, named
 from privopt.privacy.participation import Participation
 from privopt.privacy.profiles import gaussian_mu
 
@@ -76,7 +76,7 @@ def choose_plan(
         mu = gaussian_mu(budget.epsilon, budget.delta)
         names = [noise] if noise != "auto" else [c.name for c in compare(steps, rule)]
         for name in names:
-            factorization = named(name, steps, rule)
+            factorization = _fixed(name, steps, rule)
             if noise == "auto" and factorization.vectors_kept() > kept:
                 continue
             loss = factorization.sensitivity_squared(rule)
@@ -89,6 +89,13 @@ def choose_plan(
             f'"{SAMPLED[0]}" or "{SAMPLED[1]}".'
         )
     return min(found, key=lambda plan: plan.error)
+
+
+def _fixed(name: str, steps: int, rule: Participation) -> Factorization:
+    """Trees start anew where that helps; everything else is tuned for the rule by itself."""
+    if name in ("honaker", "tree"):
+        return Restarts.best(name, steps, rule)  # type: ignore[arg-type]
+    return named(name, steps, rule)
 
 
 def _sampled(factorization: Factorization, groups: int, multiplier: float) -> Plan:

@@ -9,7 +9,8 @@ factors are therefore rounded up, c = bound / sqrt(n^2 + slack S^2), and the par
 
 within the margin for every record: u is of the order 1e-16 and 1e-7 in double and single precision
 (slack 1e-13 and 1e-5), and 2^-11 for products that round to TF32, torch's precision "high" (slack
-1e-4, 1.005 bound). Without factors the two differ by a few u.
+1e-4, 1.005 bound). Convolutions of an accelerator round to TF32 by a setting of their own, which is
+on unless somebody turns it off. Without factors the two differ by a few u.
 
 The margin is taken off the clip norm, which stays the declared sensitivity.
 """
@@ -27,15 +28,25 @@ WIDE_MARGIN = 1e-2
 HALF = (torch.float16, torch.bfloat16)
 
 
-def slack(dtype: torch.dtype) -> float:
+def slack(dtype: torch.dtype, convolved: bool = False) -> float:
     """How far a squared norm from factors is rounded up, as a share of S^2."""
-    return COARSE_SLACK if dtype == torch.float32 and coarse() else SLACK[dtype]
+    short = coarse() or (convolved and coarse_convolutions())
+    return COARSE_SLACK if dtype == torch.float32 and short else SLACK[dtype]
 
 
-def margin(dtype: torch.dtype, half: bool) -> float:
+def margin(dtype: torch.dtype, half: bool, device: str = "cpu") -> float:
     """Share of the clip norm that is left to rounding. ``half``: a model in half precision."""
-    wide = half or (dtype == torch.float32 and coarse())
+    short = coarse() or (device != "cpu" and coarse_convolutions())
+    wide = half or (dtype == torch.float32 and short)
     return WIDE_MARGIN if wide else MARGIN[dtype]
+
+
+def coarse_convolutions() -> bool:
+    """Whether convolutions of single precision may round their factors to TF32."""
+    try:
+        return bool(torch.backends.cudnn.allow_tf32)
+    except RuntimeError:
+        return True  # settings of two kinds are mixed
 
 
 def coarse() -> bool:

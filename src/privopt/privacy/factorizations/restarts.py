@@ -40,6 +40,22 @@ class Restarts(Factorization):
         if self.tree not in TREES:
             raise ValueError(f'tree must be "honaker" or "tree", got {self.tree!r}.')
 
+    @classmethod
+    def best(
+        cls, tree: Literal["honaker", "tree"], steps: int, rule: Participation
+    ) -> Factorization:
+        """The tree that starts anew after so many epochs that the mean error is least: one tree for
+        the whole stream, or restarts with completion. From public numbers alone."""
+        found: list[Factorization] = [TREES[tree](steps)]
+        epoch = rule.min_separation_steps
+        if rule.times > 1:
+            found += [
+                cls(steps, epochs * epoch, True, tree)
+                for epochs in range(1, rule.times)
+                if epochs * epoch < steps
+            ]
+        return min(found, key=lambda f: f.errors(f.sensitivity_squared(rule))[1])
+
     def part(self) -> Tree:
         """One of the trees."""
         return TREES[self.tree](min(self.every, self.steps), self.accounting)
