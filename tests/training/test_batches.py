@@ -17,6 +17,7 @@ from torch.utils.data import (
 from privopt.noise import SecureSource, SeededSource
 from privopt.privacy import ROOT, Refused
 from privopt.torch.batches import FixedOrder, PoissonBatches, PrivateLoader, check_loader
+from privopt.torch.processes import Processes
 
 DATA = TensorDataset(torch.arange(50).float()[:, None], torch.arange(50))
 
@@ -75,7 +76,7 @@ def test_secure_schedules_differ():
 # ------------------------------------------------------------ the loader
 def private(loader, steps=20, batch_size=5, source=None):
     schedule = PoissonBatches(50, 50, batch_size, 1, source or SeededSource(0))
-    return PrivateLoader(loader, schedule, steps)
+    return PrivateLoader(loader, schedule, steps, Processes())
 
 
 class Pairs(Dataset):
@@ -119,7 +120,7 @@ def test_a_batch_that_was_looked_at_comes_again():
 def test_empty_batches_keep_their_shape():
     for data in (DATA, Pairs()):
         schedule = PoissonBatches(50, 10**6, 1, 1, SeededSource(0))
-        loader = PrivateLoader(DataLoader(data, batch_size=1), schedule, 30)
+        loader = PrivateLoader(DataLoader(data, batch_size=1), schedule, 30, Processes())
         for _ in range(30):
             batch = next(iter(loader))
             x = batch[0] if data is DATA else batch["x"]
