@@ -97,7 +97,8 @@ def variance(rank: int, folder: Path) -> Any:
 def shares(rank: int, folder: Path) -> Any:
     """Who is in whose part of a batch."""
     records = TensorDataset(torch.zeros(40, 4).double(), torch.zeros(40, dtype=torch.int64))
-    private = training(None, records, batch_size=6, epochs=100, noise="independent", epsilon=50.0)
+    choices = {"epochs": 100, "noise": "independent", "epsilon": 50.0, "random_state": None}
+    private = training(None, records, batch_size=6, **choices)
     steps = [torch.from_numpy(private.loader._members(t)) for t in range(private.steps)]
     return steps, private.settings()["rate"]
 
