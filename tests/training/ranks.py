@@ -10,6 +10,7 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -20,14 +21,15 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import privopt
 from privopt.torch import make_private
+from privopt.torch.processes import Processes
 
 RUNS: dict[str, dict[str, Any]] = {
     name: {"noise": name}
     for name in ("independent", "banded", "blt", "honaker", "tree", "sqrt_toeplitz")
 } | {"cut": {"noise": "banded", "microbatch": 2}, "compiled": {"noise": "blt", "compile": "eager"}}
 SCENARIOS = [
-    *(("same", 2), ("same", 3), ("variance", 2), ("variance", 4), ("shares", 2), ("refused", 2)),
-    *(("without_0", 2), ("without_1", 2)),
+    *(("same", 2), ("uneven", 3), ("planted", 2), ("variance", 2), ("variance", 4)),
+    *(("shares", 2), ("refused", 2), ("without_0", 2), ("without_1", 2)),
 ]
 LEDGER = {"epsilon": 3.0, "delta": 3e-5, "composition": "basic"}
 
@@ -71,12 +73,47 @@ def refusal(action: Any) -> str:
 # ---------------------------------------------------------------- scenarios
 def same(rank: int, folder: Path) -> Any:
     """Runs of every noise, from a start that process 0 decides."""
+    return {name: outcome(rank, **choices) for name, choices in RUNS.items()}
+
+
+def uneven(rank: int, folder: Path) -> Any:
+    """Three processes, which do not divide a batch."""
+    return {name: outcome(rank, **RUNS[name]) for name in ("independent", "blt")}
+
+
+def outcome(rank: int, **choices: Any) -> Any:
+    torch.manual_seed(rank)
+    private = run(training(clip_norm=0.3, **choices))
+    return weights(private), private.epsilon_spent()
+
+
+def planted(rank: int, folder: Path) -> Any:
+    """Runs with a bug in what processes do together."""
     found = {}
-    for name, choices in RUNS.items():
-        torch.manual_seed(rank)
-        private = run(training(clip_norm=0.3, **choices))
-        found[name] = weights(private), private.epsilon_spent()
+    for name, (place, bug) in BUGS.items():
+        with patch.object(Processes, place, bug):
+            found[name] = outcome(rank, noise="independent")
     return found
+
+
+def _noise_on_every_rank(self: Processes, total: torch.Tensor) -> None:
+    total += torch.randn(total.shape, dtype=total.dtype)
+    dist.reduce(total, dst=0)
+
+
+def _noise_of_my_own(self: Processes, _: Any, payload: Any, *others: Any) -> torch.Tensor:
+    noisy = others[-1]()
+    dist.broadcast(payload, src=0)
+    return noisy
+
+
+BUGS: dict[str, tuple[str, Any]] = {
+    "noise in every process": ("collect", _noise_on_every_rank),
+    "others add noise of their own": ("listen", _noise_of_my_own),
+    "the whole batch everywhere": ("share", lambda self, t, draw: self.told(draw())),
+    "only the first share counts": ("collect", lambda self, total: None),
+    "models that differ": ("align", lambda self, model: None),
+}
 
 
 def variance(rank: int, folder: Path) -> Any:
@@ -97,7 +134,7 @@ def variance(rank: int, folder: Path) -> Any:
 def shares(rank: int, folder: Path) -> Any:
     """Who is in whose part of a batch."""
     records = TensorDataset(torch.zeros(40, 4).double(), torch.zeros(40, dtype=torch.int64))
-    choices = {"epochs": 100, "noise": "independent", "epsilon": 50.0, "random_state": None}
+    choices = {"epochs": 60, "noise": "independent", "epsilon": 50.0, "random_state": None}
     private = training(None, records, batch_size=6, **choices)
     steps = [torch.from_numpy(private.loader._members(t)) for t in range(private.steps)]
     return steps, private.settings()["rate"]
@@ -178,7 +215,7 @@ def main(folder: Path) -> None:
 
 def worker(scenario: str, rank: int, count: int, folder: Path) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    meeting, timeout = f"file://{folder}/meeting", timedelta(seconds=60)
+    meeting, timeout = f"file://{folder}/meeting", timedelta(seconds=120)
     dist.init_process_group("gloo", meeting, timeout, count, rank)
     torch.save(globals()[scenario](rank, folder), folder / f"{rank}.pt")
 

@@ -46,19 +46,30 @@ def seen(tmp_path_factory):
     return read
 
 
-@pytest.mark.parametrize("count", [2, 3])
-def test_several_processes_are_one_run(seen, count):
+@pytest.fixture(scope="module")
+def alone():
+    return ranks.same(0, Path())
+
+
+@pytest.mark.parametrize(("scenario", "count"), [("same2", 2), ("uneven3", 3)])
+def test_several_processes_are_one_run(seen, alone, scenario, count):
     """Equal to the run of one process, noise included: goes red if noise is drawn twice, if a
     share is lost or counted twice, or if processes start from different models."""
-    results = seen(f"same{count}")
+    results = seen(scenario)
     assert len(results) == count
-    alone = ranks.same(0, Path())
     for found in results:
-        for name in ranks.RUNS:
-            (ours, spent), (expected, epsilon) = found[name], alone[name]
-            torch.testing.assert_close(ours, expected, rtol=0, atol=1e-12)
-            assert spent == epsilon
+        for name, (weights, spent) in found.items():
+            torch.testing.assert_close(weights, alone[name][0], rtol=0, atol=1e-12)
+            assert spent == alone[name][1]
             assert 1.9 < spent <= 2.0
+
+
+@pytest.mark.parametrize("bug", ranks.BUGS)
+def test_planted_bugs_show(seen, alone, bug):
+    """The comparison above finds each of them."""
+    expected = alone["independent"][0]
+    moved = [float((found[bug][0] - expected).abs().max()) for found in seen("planted2")]
+    assert max(moved) > 1e-3
 
 
 @pytest.mark.statistical
@@ -88,7 +99,7 @@ def test_every_record_is_drawn_at_the_accountants_rate(seen):
         assert 0 <= len(first) - len(second) <= 1
         hits[members.numpy()] += 1
     draws = len(one)
-    assert draws == 700
+    assert draws == 420
     score = np.sum((hits - draws * rate) ** 2) / (draws * rate * (1 - rate))
     assert 5e-7 < stats.chi2.sf(score, 40) < 1 - 5e-7
 
