@@ -14,6 +14,8 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from privopt.privacy import Refused
 from privopt.torch import make_private
+from privopt.torch.clip import Clip
+from privopt.torch.rounding import WIDE_MARGIN
 
 BUDGET = {"epsilon": 3.0, "delta": 1e-5, "noise": "independent", "random_state": 0}
 
@@ -191,6 +193,24 @@ def test_hugging_face_goes_on_from_a_checkpoint(transformers, tmp_path):
     (tmp_path / "checkpoint-8" / "private.pt").unlink()
     with pytest.raises(Refused, match="epsilon would be forgotten"):
         trainer().train(resume_from_checkpoint=str(tmp_path / "checkpoint-8"))
+
+
+def test_hugging_face_in_half_precision(transformers, tmp_path, monkeypatch):
+    """The clip leaves its wide margin: it knows that the model ran in bfloat16."""
+    from privopt.torch.huggingface import PrivateTrainer
+
+    margins, honest = [], Clip.factors
+
+    def factors(self, squared, layers, margin):
+        margins.append(margin)
+        return honest(self, squared, layers, margin)
+
+    monkeypatch.setattr(Clip, "factors", factors)
+    args = arguments(transformers, tmp_path, bf16=True, num_train_epochs=1)
+    model = classifier(transformers)
+    PrivateTrainer(model, args, train_dataset=Sentences(), private=BUDGET).train()
+    assert margins
+    assert min(margins) >= WIDE_MARGIN
 
 
 @pytest.mark.parametrize(
