@@ -71,6 +71,7 @@ class PrivateTrainer(Trainer):
         chosen.ignore_data_skip = True  # a resumed run knows by itself which batch comes next
 
     def get_train_dataloader(self) -> Any:
+        """The private batches; the run begins here."""
         if self.private is None:
             loader = DataLoader(
                 self.train_dataset,  # type: ignore[arg-type]
@@ -89,6 +90,7 @@ class PrivateTrainer(Trainer):
         return self.private.loader
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
+        """Noisy gradients; zero stands for the loss, which is private."""
         assert self.private is not None
         model.train()
         given = dict(self._prepare_inputs(inputs))

@@ -37,6 +37,7 @@ class PrivateModule(LightningModule):
         self.model, self.private, self.loss = private.model, private, loss
 
     def forward(self, *inputs: Any, **keywords: Any) -> Any:
+        """The model's."""
         return self.model(*inputs, **keywords)
 
     def split(self, batch: Any) -> tuple[tuple[Any, ...], Any]:
@@ -45,23 +46,29 @@ class PrivateModule(LightningModule):
         return tuple(inputs), target
 
     def train_dataloader(self) -> Any:
+        """The private batches."""
         return self.private.loader
 
     def configure_optimizers(self) -> Any:
+        """The optimizer that ``make_private`` was given."""
         return self.private.optimizer
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
+        """One private step; its loss is private and is not returned."""
         inputs, target = self.split(batch)
         self.private.backward(self.loss, *inputs, targets=target)
         self.optimizers().step()  # type: ignore[union-attr]
 
     def on_train_epoch_end(self) -> None:
+        """Log epsilon."""
         self.log("epsilon", self.private.epsilon_spent())
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the run's state, which is secret."""
         checkpoint[STATE] = self.private.state_dict()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Go on with the run that was saved."""
         if STATE not in checkpoint:
             raise Refused("this checkpoint has no private run: its epsilon would be forgotten.")
         self.private.load_state_dict(checkpoint[STATE])
