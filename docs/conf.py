@@ -43,7 +43,11 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 # An optional package that is not installed is replaced by an empty one: the API page always builds.
-autodoc_mock_imports = [name for name in ("torch", "flwr", "plotly") if find_spec(name) is None]
+autodoc_mock_imports = [
+    name
+    for name in ("torch", "flwr", "lightning", "plotly", "transformers")
+    if find_spec(name) is None
+]
 
 # Theme
 html_theme = "furo"

@@ -17,26 +17,39 @@ from torch.utils.data import (
 from privopt.noise import SecureSource, SeededSource
 from privopt.privacy import ROOT, Refused
 from privopt.torch.batches import FixedOrder, PoissonBatches, PrivateLoader, check_loader
+from privopt.torch.processes import Processes
 
 DATA = TensorDataset(torch.arange(50).float()[:, None], torch.arange(50))
 
 
 @pytest.mark.statistical
-def test_every_record_is_drawn_at_the_accountants_rate():
-    """Chi-square over records, and over pairs of neighbours: false alarms below 1e-6."""
-    schedule = PoissonBatches(40, 40, 6, 1, SeededSource(3))
-    assert schedule.sampling.rate == 6 / 40
-    assert schedule.cells(7) == (ROOT,)
-    draws = 20_000
-    hits, pairs = np.zeros(40), 0
-    for step in range(draws):
-        chosen = schedule.draw(step)
-        hits[chosen] += 1
-        pairs += np.isin(chosen + 1, chosen).sum()
-    rate = 6 / 40
-    score = np.sum((hits - draws * rate) ** 2) / (draws * rate * (1 - rate))
-    assert 5e-7 < stats.chi2.sf(score, 40) < 1 - 5e-7
-    assert abs(pairs - draws * 39 * rate**2) < 6 * np.sqrt(draws * 39 * rate**2 * 2)
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("kind", ["tensors", "dictionaries"])
+def test_every_record_is_given_at_the_accountants_rate(groups, kind):
+    """What the loader hands out, chi-square over records and over pairs of neighbours: false
+    alarms below 1e-6. A record is there in its own group's steps alone."""
+    draws = 6_000 if kind == "tensors" else 1_500
+    schedule = PoissonBatches(50, 50, 5, groups, SeededSource(3))
+    rate = groups * 5 / 50
+    assert schedule.sampling.rate == rate
+    assert schedule.cells(7) == ((ROOT,) if groups == 1 else ((1,),))
+    data = DATA if kind == "tensors" else Pairs()
+    loader = PrivateLoader(DataLoader(data, batch_size=5), schedule, draws, Processes())
+    dealt = schedule.state()
+    hits, pairs, step = np.zeros(50), 0, 0
+    for _ in range(draws // 10):
+        for batch in loader:
+            chosen = np.asarray(batch[1] if kind == "tensors" else batch["y"])
+            assert (dealt[chosen] == step % groups).all()
+            hits[chosen] += 1
+            pairs += np.isin(chosen + 1, chosen).sum()
+            loader.stepped()
+            step += 1
+    turns = draws / groups
+    score = np.sum((hits - turns * rate) ** 2) / (turns * rate * (1 - rate))
+    assert 5e-7 < stats.chi2.sf(score, 50) < 1 - 5e-7
+    both = turns * rate**2 * np.sum(dealt[1:] == dealt[:-1])
+    assert abs(pairs - both) < 6 * np.sqrt(2 * both)
 
 
 @pytest.mark.statistical
@@ -75,7 +88,7 @@ def test_secure_schedules_differ():
 # ------------------------------------------------------------ the loader
 def private(loader, steps=20, batch_size=5, source=None):
     schedule = PoissonBatches(50, 50, batch_size, 1, source or SeededSource(0))
-    return PrivateLoader(loader, schedule, steps)
+    return PrivateLoader(loader, schedule, steps, Processes())
 
 
 class Pairs(Dataset):
@@ -119,7 +132,7 @@ def test_a_batch_that_was_looked_at_comes_again():
 def test_empty_batches_keep_their_shape():
     for data in (DATA, Pairs()):
         schedule = PoissonBatches(50, 10**6, 1, 1, SeededSource(0))
-        loader = PrivateLoader(DataLoader(data, batch_size=1), schedule, 30)
+        loader = PrivateLoader(DataLoader(data, batch_size=1), schedule, 30, Processes())
         for _ in range(30):
             batch = next(iter(loader))
             x = batch[0] if data is DATA else batch["x"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 from privopt.privacy import Refused
 from privopt.torch import objections, repaired
@@ -12,7 +13,7 @@ from privopt.torch.checks import check_model, probe
 from privopt.torch.clip import Clip
 from privopt.torch.engine import Engine
 
-from .models import MixesExamples, made
+from .models import CLASSES, MixesExamples, clipped, cross_entropy, loop, made
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,9 @@ from .models import MixesExamples, made
         (nn.Embedding(3, 2, max_norm=1.0), ["drop max_norm"]),
         (nn.Embedding(3, 2, scale_grad_by_freq=True), ["drop scale_grad_by_freq"]),
         (torch.compile(nn.Linear(2, 2), backend="eager"), ["before torch.compile"]),
+        (nn.LazyLinear(3), ["LazyLinear", "has no shape yet"]),
+        (nn.DataParallel(nn.Linear(8, 2)), ["DataParallel", "give the module inside it"]),
+        (type("Cut", (nn.Linear, type("FSDPModule", (), {})), {})(8, 2), ["the whole model"]),
     ],
 )
 def test_layers_are_named_with_a_way_out(layer, words):
@@ -50,6 +54,7 @@ def test_repaired():
     assert objections(model)  # the original is as it was
     assert new(torch.randn(2, 1, 5, 5)).shape == (2, 8, 3, 3)
     assert isinstance(repaired(nn.BatchNorm1d(12)), nn.GroupNorm)
+    assert repaired(nn.BatchNorm1d(4).double()).weight.dtype == torch.float64
 
 
 def test_mixed_examples_are_found_on_made_up_inputs():
@@ -101,3 +106,59 @@ def test_the_probe_never_sees_values():
     engine = Engine(model, Clip(1.0))
     probe(engine, (torch.full((2, 2, 9, 9), torch.nan).double(),), {})
     assert [type(unit).__name__ for unit in engine.units] == ["Layer"] * 4
+
+
+# ------------------------------------------------------------ layers without a rule
+class Around(nn.Module):
+    """A layer that wants its arguments in its own way, and a linear one behind it."""
+
+    def __init__(self, layer, width, call):
+        super().__init__()
+        self.layer, self.last, self.call = layer, nn.Linear(width, CLASSES), call
+
+    def forward(self, x):
+        return self.last(self.call(self.layer, x))
+
+
+OTHERS = {
+    "lstm": (nn.LSTM(4, 3, 2, batch_first=True, bidirectional=True), 6, lambda f, x: f(x)[0][:, 0]),
+    "lstm, time first": (nn.LSTM(4, 3), 3, lambda f, x: f(x.transpose(0, 1))[0][-1]),
+    "rnn cell": (nn.RNNCell(4, 3), 3, lambda f, x: f(x[:, 0])),
+    "attention": (
+        nn.MultiheadAttention(4, 2, batch_first=True),
+        4,
+        lambda f, x: f(x, x, x)[0].mean(1),
+    ),
+    "decoder": (
+        nn.TransformerDecoderLayer(4, 2, 8, 0.0, batch_first=True),
+        4,
+        lambda f, x: f(x, x + 1).mean(1),
+    ),
+    "bilinear": (nn.Bilinear(4, 4, 3), 3, lambda f, x: f(x[:, 0], x[:, 1])),
+    "bag": (nn.EmbeddingBag(9, 3), 3, lambda f, x: f(x[:, :, 0].mul(2).long().clamp(0, 8))),
+    "weight norm": (weight_norm(nn.Linear(4, 3)), 3, lambda f, x: f(x[:, 0])),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+def test_layers_without_a_rule_equal_a_loop(name):
+    """Recurrent layers, attention as one layer, reparametrised weights: slower, and as exact."""
+    torch.manual_seed(0)
+    layer, width, call = OTHERS[name]
+    model = Around(layer, width, call).double()
+    x, y = torch.randn(5, 3, 4).double(), torch.randint(0, CLASSES, (5,))
+    engine = Engine(model, Clip(0.3))
+    probe(engine, (x,), {})
+    assert any(type(unit).__name__ == "Part" for unit in engine.units)
+    total = engine.like()
+    engine.clipped_sum(cross_entropy, (x,), {}, (y,), 5, total)
+    expected = clipped(loop(model, cross_entropy, (x,), y), 0.3 / (1 + 1e-9))
+    torch.testing.assert_close(total, expected, rtol=0, atol=1e-12)
+
+
+def test_a_power_iteration_is_refused():
+    """Spectral normalisation changes a buffer whenever it runs."""
+    model = nn.Sequential(spectral_norm(nn.Linear(4, 3)))
+    with pytest.raises(Refused, match="_u' changes when the model runs"):
+        probe(Engine(model, Clip(1.0)), (torch.zeros(2, 4),), {})

@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
 import privopt
 from privopt.audit import hostile_pairs, noise_p_value, record, replay
@@ -31,37 +31,7 @@ from privopt.torch.noise import TensorNoise
 from privopt.torch.plan import choose_plan
 
 from .models import clipped, cross_entropy, loop
-
-NOISES = ["independent", "banded", "blt", "honaker", "tree", "sqrt_toeplitz"]
-RELATIONS = ["zero_out", "replace_one", "add_remove"]
-
-
-def net(width=4, out=3, dtype=torch.float64):
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(width, 5), nn.Tanh(), nn.Linear(5, out)).to(dtype)
-
-
-def data(n=60, width=4, seed=0):
-    torch.manual_seed(seed)
-    return TensorDataset(torch.randn(n, width).double(), torch.randint(0, 3, (n,)))
-
-
-def training(model=None, records=None, *, batch_size=10, lr=0.5, optimizer=None, **choices):
-    model = net() if model is None else model
-    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr)
-    loader = DataLoader(data() if records is None else records, batch_size=batch_size)
-    choices = {"epsilon": 2.0, "delta": 1e-5, "epochs": 3, "random_state": 0} | choices
-    return make_private(model, optimizer, loader, **choices)
-
-
-def run(private, epochs=1):
-    for _ in range(epochs):
-        for x, y in private.loader:
-            private.step(cross_entropy, x, targets=y)
-
-
-def weights(model):
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
+from .runs import NOISES, RELATIONS, data, net, run, training, weights
 
 
 # ------------------------------------------------------------ exact small cases
@@ -299,7 +269,7 @@ def test_auto_keeps_less_noise_of_a_large_model():
 # ------------------------------------------------------------ steps
 @pytest.mark.parametrize(("n", "batch_size"), [(60, 10), (61, 10), (7, 3), (5, 5), (9, 1)])
 @pytest.mark.parametrize("microbatch", [None, 2])
-@pytest.mark.parametrize("noise", ["independent", "blt"])
+@pytest.mark.parametrize("noise", ["independent", "banded", "blt", "tree"])
 def test_draws_of_noise_are_accounted_steps(n, batch_size, microbatch, noise, monkeypatch):
     """Empty batches, remainders and microbatches included."""
     private = training(
@@ -418,153 +388,6 @@ def test_keywords_and_several_inputs():
     assert private.steps_done == 6
 
 
-# ------------------------------------------------------------ checkpoints
-@pytest.mark.parametrize("noise", [*NOISES, "auto"])
-def test_a_state_goes_on_with_epsilon_and_fresh_noise(noise):
-    private = training(noise=noise, random_state=None, epochs=3)
-    run(private, 1)
-    file = io.BytesIO()
-    torch.save(private.state_dict(), file)
-    parameters = {k: v.clone() for k, v in private.model.state_dict().items()}
-    spent = private.epsilon_spent()
-    run(private, 2)
-    ends, streams = [], []
-    for _ in range(2):
-        file.seek(0)
-        model = net()
-        model.load_state_dict(parameters)
-        resumed = training(model, noise=noise, random_state=None, epochs=3)
-        resumed.load_state_dict(torch.load(file, weights_only=True))
-        assert resumed.steps_done == 6
-        assert resumed.epsilon_spent() == pytest.approx(spent)
-        streams.append(next(iter(resumed.loader))[0])
-        run(resumed, 2)
-        assert resumed.steps_done == 18
-        assert resumed.epsilon_spent() == pytest.approx(private.epsilon_spent())
-        assert resumed.certificate().private
-        ends.append(weights(model))
-    assert not torch.equal(*ends)  # the noise is new, whatever the file holds
-    if private.plan.batches == "fixed":
-        assert torch.equal(*streams)  # a record keeps its place
-
-
-@pytest.mark.parametrize("noise", ["independent", "blt"])
-def test_a_state_holds_no_generator(noise):
-    """Resumed with a seed, the first noise is not the one that would have come next."""
-    private = training(noise=noise)
-    run(private, 1)
-    text = repr(private.state_dict()).lower()
-    assert not any(word in text for word in ("generator", "philox", "aes", "key", "rng"))
-    resumed = training(net(), noise=noise, random_state=7)
-    resumed.load_state_dict(private.state_dict())
-    private.model.load_state_dict(resumed.model.state_dict())
-    run(private, 1)
-    run(resumed, 1)
-    assert not torch.equal(weights(private.model), weights(resumed.model))
-
-
-def test_states_that_do_not_fit_are_refused():
-    private = training(noise="blt")
-    run(private)
-    state = private.state_dict()
-    with pytest.raises(Refused, match="has begun"):
-        private.load_state_dict(state)
-    for choices in ({"clip_norm": 2.0}, {"epochs": 4}, {"epsilon": 3.0}, {"noise": "tree"}):
-        with pytest.raises(Refused, match="other settings or another budget"):
-            training(**({"noise": "blt"} | choices)).load_state_dict(state)
-    with pytest.raises(Refused, match="not the state of such a run"):
-        training(noise="blt").load_state_dict(state | {"steps_done": 3})
-
-
-def test_a_seeded_past_is_not_forgotten():
-    private = training()
-    run(private)
-    resumed = training(random_state=None)
-    resumed.load_state_dict(private.state_dict())
-    assert not resumed.certificate().private
-
-
-# ------------------------------------------------------------ ledger
-@pytest.mark.parametrize("noise", ["independent", "banded", "blt"])
-def test_a_ledger_pays_before_the_first_step(noise, tmp_path):
-    ledger = privopt.Ledger.create(
-        tmp_path / "ledger.db", epsilon=3.0, delta=3e-5, dataset="d", composition="basic"
-    )
-    choices = {"noise": noise, "random_state": None, "ledger": ledger, "dataset": "d"}
-    private = training(**choices)
-    assert ledger.dataset("d").spent[0] == 0.0
-    run(private, 1)
-    spent = ledger.dataset("d").spent[0]
-    assert spent == pytest.approx(2.0, rel=0.05)  # all epochs at once
-    assert spent <= 2.0 * (1 + 1e-9)
-    assert private.certificate().ledger["dataset"] == "d"
-    assert ledger.dataset("d").counts["open"] == 1
-    resumed = training(**choices)
-    resumed.load_state_dict(private.state_dict())
-    run(resumed, 1)
-    assert ledger.dataset("d").spent[0] == spent  # charged where it began
-    run(private, 2)
-    certificate = private.certificate()
-    assert ledger.dataset("d").counts["committed"] == 1
-    assert ledger.verify(certificate)
-    assert private.certificate() == certificate
-    other = training(**choices)
-    with pytest.raises(Refused, match="budget of 'd' is short"):
-        run(other)
-    assert other.steps_done == 0
-    with pytest.raises(Refused, match="a seeded run is not private"):
-        run(training(**(choices | {"random_state": 0})))
-
-
-# ------------------------------------------------------------ bad input
-@pytest.mark.parametrize(
-    ("choices", "words"),
-    [
-        ({"delta": 0.0}, "delta > 0"),
-        ({"epochs": 0}, "epochs must be"),
-        ({"epochs": 2.5}, "epochs must be"),
-        ({"clip_norm": 0.0}, "clip_norm must be"),
-        ({"clipping": "layers"}, "clipping must be"),
-        ({"noise": "white"}, "noise must be"),
-        ({"batches": "shuffled"}, "batches must be"),
-        ({"noise": "blt", "batches": "poisson"}, "Poisson batches amplify"),
-        ({"neighbouring": "add_remove"}, "give n_public"),
-        ({"neighbouring": "add_remove", "n_public": 60, "batches": "fixed"}, "fixed batches shift"),
-        ({"n_public": 59}, "drop n_public"),
-        ({"batch_size": 61}, "does not fit into 60 records"),
-        ({"microbatch": 0}, "microbatch must be"),
-        ({"optimizer": "sgd"}, "must be a torch Optimizer"),
-        ({"random_state": "x"}, "random_state must be"),
-        ({"epsilon": 0.0}, "epsilon must be"),
-    ],
-)
-def test_bad_choices(choices, words):
-    with pytest.raises(ValueError, match=words):
-        training(**choices)
-
-
-def test_matrices_are_for_reference():
-    with pytest.raises(Refused, match="needs a matrix"):
-        training(noise="honaker_full")
-
-
-def test_batch_normalisation_is_refused_before_data_is_used():
-    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
-    with pytest.raises(Refused, match=r"layer '1' \(BatchNorm1d\) mixes"):
-        training(model)
-
-
-def test_an_optimizer_that_asks_for_losses():
-    model = net()
-    with pytest.raises(ValueError, match="LBFGS asks for the loss again"):
-        training(model, optimizer=torch.optim.LBFGS(model.parameters()))
-
-
-def test_an_optimizer_of_another_model():
-    with pytest.raises(ValueError, match="not the model's"):
-        training(net(), optimizer=torch.optim.SGD(net().parameters(), 0.1))
-
-
 # ------------------------------------------------------------ compiled steps
 @pytest.mark.parametrize("microbatch", [None, 4])
 def test_a_compiled_step_is_the_same_step(microbatch):
@@ -602,29 +425,6 @@ def test_a_compiled_step_refuses_tensors_from_outside():
     with pytest.raises(ValueError, match="need targets"):
         private.step(lambda out: cross_entropy(out, y), x)
     assert private.steps_done == 0
-
-
-def test_a_model_that_moved():
-    private = training()
-    x, y = next(iter(private.loader))
-    private.model[0].requires_grad_(False)
-    with pytest.raises(Refused, match="trains other parameters"):
-        private.step(cross_entropy, x, targets=y)
-    private.model[0].requires_grad_(True)
-    private.model.to("meta")
-    with pytest.raises(Refused, match="has moved"):
-        private.step(cross_entropy, x, targets=y)
-    assert private.steps_done == 0
-
-
-def test_microbatches_need_targets():
-    private = training(microbatch=1)
-    for x, y in private.loader:
-        if len(x) > 1:
-            break
-        private.step(cross_entropy, x, targets=y)
-    with pytest.raises(ValueError, match="need targets"):
-        private.step(lambda out: cross_entropy(out, y), x)
 
 
 def test_the_room_is_found_under_privopt():

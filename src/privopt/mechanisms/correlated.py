@@ -66,6 +66,11 @@ class Stream:
         self._steps: dict[Cell, list[int]] = {}
         self._failed = False
 
+    @property
+    def path(self) -> StreamPath:
+        """The public past."""
+        return self._path
+
     def position(self, reach: Reach) -> StreamPosition:
         """The next step; refuses one that was not promised. Nothing has been opened yet."""
         step, path = len(self._path.cells), self._path

@@ -13,7 +13,7 @@ from privopt.noise import Source
 from privopt.oracle.reach import Reach
 from privopt.oracle.sealed import KEY, Sealed
 from privopt.privacy.budget import Refused
-from privopt.privacy.events import Event, Log, StreamPosition
+from privopt.privacy.events import Event, Log, StreamPath, StreamPosition
 
 
 class Hook(Protocol):
@@ -52,9 +52,11 @@ class Gate:
         Called with each event before it is logged; raises to refuse (a budget filter, a ledger).
     hook : Hook, optional
         Records or replays releases.
+    stream : callable, default=Stream
+        Makes the memory of correlated noise for a mechanism: tensors need one of their own.
     """
 
-    __slots__ = ("_declared", "_guard", "_hook", "_log", "_source", "_streams")
+    __slots__ = ("_declared", "_guard", "_hook", "_log", "_new_stream", "_source", "_streams")
 
     def __init__(
         self,
@@ -63,8 +65,10 @@ class Gate:
         declared: Log | None = None,
         guard: Callable[[Event], None] | None = None,
         hook: Hook | None = None,
+        stream: Callable[[CorrelatedGaussian], Stream] = Stream,
     ) -> None:
         self._source, self._declared, self._guard, self._hook = source, declared, guard, hook
+        self._new_stream = stream
         self._log = Log()
         self._streams: dict[int, tuple[CorrelatedGaussian, Stream]] = {}
 
@@ -130,21 +134,25 @@ class Gate:
         assert stream is not None
         return stream.state_dict()
 
-    def resume(self, mechanism: CorrelatedGaussian, state: dict[str, Any]) -> None:
-        """Go on with a stream from the state another gate kept. Going on twice from one state
-        releases the same noise twice: it must never happen with other data."""
+    def resume(self, mechanism: CorrelatedGaussian, state: dict[str, Any]) -> StreamPath:
+        """Go on with a stream from the state another gate kept; returns its public past. Going on
+        twice from one state releases the same noise twice: it must never happen with other data.
+        """
         if id(mechanism) in self._streams:
             raise Refused("this stream has begun: a kept state belongs into a fresh one.")
-        stream = Stream(mechanism)
+        stream = self._new_stream(mechanism)
         stream.load_state_dict(state)
         self._streams[id(mechanism)] = mechanism, stream
+        return stream.path
 
     def _stream(self, mechanism: Mechanism | CorrelatedGaussian) -> Stream | None:
         """The secret state of a stream; each mechanism object is one stream of this gate."""
         if not isinstance(mechanism, CorrelatedGaussian):
             return None
-        # The mechanism is kept beside its stream, so that its identity is not given to another.
-        return self._streams.setdefault(id(mechanism), (mechanism, Stream(mechanism)))[1]
+        if id(mechanism) not in self._streams:
+            # The mechanism is kept beside its stream, so that its identity is not given to another.
+            self._streams[id(mechanism)] = mechanism, self._new_stream(mechanism)
+        return self._streams[id(mechanism)][1]
 
     def _check_declared(self, event: Event) -> None:
         declared, index = self._declared, len(self._log)

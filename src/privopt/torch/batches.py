@@ -27,6 +27,7 @@ from privopt.noise import Source
 from privopt.oracle.sampling import COUPLING, GeometricSkips, Sampler
 from privopt.privacy.budget import Refused
 from privopt.privacy.events import FULL, ROOT, Cell, Sampling
+from privopt.torch.processes import Processes
 
 
 class Schedule(ABC):
@@ -158,11 +159,15 @@ class PrivateLoader:
     """One pass of iteration is one epoch of the schedule. Each batch is for one ``step``.
 
     A batch that was looked at but not stepped is given again: nothing is drawn twice. A batch may
-    be empty, and is stepped like any other.
+    be empty, and is stepped like any other. In several processes each is given its share.
     """
 
-    def __init__(self, loader: DataLoader[Any], schedule: Schedule, steps: int) -> None:
+    def __init__(
+        self, loader: DataLoader[Any], schedule: Schedule, steps: int, processes: Processes
+    ) -> None:
         self._loader, self._schedule, self._steps = loader, schedule, steps
+        self._processes = processes
+        self.records = len(loader.dataset)  # type: ignore[arg-type]
         self._drawn: dict[int, np.ndarray] = {}
         self.done = 0  # steps that are over
         self.waiting: int | None = None  # examples of the batch that waits for its step
@@ -195,7 +200,7 @@ class PrivateLoader:
 
     def _members(self, step: int) -> np.ndarray:
         if step not in self._drawn:
-            self._drawn[step] = self._schedule.draw(step)
+            self._drawn[step] = self._processes.share(step, lambda: self._schedule.draw(step))
         return self._drawn[step]
 
     def _batches(self, steps: range) -> Iterator[Any]:

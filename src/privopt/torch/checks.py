@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -30,12 +31,17 @@ SIZES = (3, 5)
 """Two batch sizes: what grows from one to the other is a batch dimension, whatever its length."""
 
 
+SHARDED = ("FullyShardedDataParallel", "FSDPModule")
+
+
 def objections(model: nn.Module) -> list[str]:
     """One sentence for each layer that breaks the guarantee, with what to use instead."""
     found: list[str] = []
     for name, module in model.named_modules():
         layer = f"layer {name!r} ({type(module).__name__})"
-        if isinstance(module, _BatchNorm):
+        if any(is_lazy(p) for p in module.parameters(recurse=False)):
+            found.append(f"{layer} has no shape yet: run the model once on made-up inputs before.")
+        elif isinstance(module, _BatchNorm):
             found.append(
                 f"{layer} mixes the examples of a batch: use nn.GroupNorm({_groups(module)}, "
                 f"{module.num_features}), or privopt.torch.repaired(model)."
@@ -50,8 +56,15 @@ def objections(model: nn.Module) -> list[str]:
                 found.append(f"{layer} rescales the rows that examples use: drop max_norm.")
             if module.scale_grad_by_freq:
                 found.append(f"{layer} mixes examples in its gradient: drop scale_grad_by_freq.")
-        elif isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        elif isinstance(module, nn.DataParallel):
             found.append(f"{layer} spreads a batch over devices: give the module inside it.")
+        elif isinstance(module, nn.parallel.DistributedDataParallel):
+            found.append(
+                f"{layer} averages gradients that are not clipped: give the module inside it, and "
+                "private steps add up over all processes by themselves."
+            )
+        elif any(base.__name__ in SHARDED for base in type(module).__mro__):
+            found.append(f"{layer} is cut into pieces: give each process the whole model.")
         elif hasattr(module, "_orig_mod"):
             found.append(f"{layer} is compiled: give the model before torch.compile.")
     return found
@@ -97,7 +110,8 @@ def _substitute(layer: Any) -> nn.Module:
         layer.track_running_stats = False
         layer.running_mean = layer.running_var = layer.num_batches_tracked = None
         return layer
-    return nn.GroupNorm(_groups(layer), layer.num_features, layer.eps, affine=layer.affine)
+    new = nn.GroupNorm(_groups(layer), layer.num_features, layer.eps, affine=layer.affine)
+    return new.to(layer.weight) if layer.affine else new
 
 
 def _groups(layer: Any) -> int:

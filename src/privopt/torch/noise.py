@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from privopt.mechanisms import HOOK, CorrelatedGaussian, Gate, Gaussian
+from privopt.mechanisms import CorrelatedGaussian, Gaussian
 from privopt.mechanisms.correlated import Stream
 from privopt.noise import Source
 from privopt.noise.source import volume
@@ -26,28 +26,6 @@ class TensorGaussian(Gaussian):
         return gaussian_like(source, self.multiplier * reach.radius, payload).add_(payload)
 
 
-class TensorGate(Gate):
-    """A gate whose streams of correlated noise live on a device."""
-
-    __slots__ = ("_like",)
-
-    def __init__(self, source: Source, like: Tensor) -> None:
-        super().__init__(source, hook=HOOK.get())
-        self._like = like
-
-    def _stream(self, mechanism: Any) -> Stream | None:
-        if not isinstance(mechanism, CorrelatedGaussian):
-            return None
-        if id(mechanism) not in self._streams:
-            self._streams[id(mechanism)] = mechanism, TensorStream(mechanism, self._like)
-        return self._streams[id(mechanism)][1]
-
-    def stream(self, mechanism: CorrelatedGaussian) -> TensorStream:
-        found = self._stream(mechanism)
-        assert isinstance(found, TensorStream)
-        return found
-
-
 class TensorStream(Stream):
     """One stream of a gate, with its buffers on a device."""
 
@@ -56,11 +34,6 @@ class TensorStream(Stream):
     def __init__(self, mechanism: CorrelatedGaussian, like: Tensor) -> None:
         super().__init__(mechanism)
         self._noise = TensorNoise(mechanism.factorization, like)
-
-    @property
-    def path(self) -> Any:
-        """The public history."""
-        return self._path
 
     def run(self, payload: Tensor, reach: Reach, source: Source) -> Any:
         if not volume(source):

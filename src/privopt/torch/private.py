@@ -11,152 +11,21 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils.data import DataLoader
 
-from privopt.ledger import Dataset, account_for
-from privopt.mechanisms import CorrelatedGaussian
-from privopt.noise import source_for
-from privopt.noise.tensors import DeviceSource
+from privopt.ledger import Dataset
+from privopt.mechanisms import CorrelatedGaussian, Gate
 from privopt.oracle.reach import Reach
 from privopt.oracle.sealed import KEY, Sealed
-from privopt.privacy import Accountant, Budget, Certificate, Neighbouring, Refused, spend
+from privopt.privacy import Accountant, Budget, Certificate, Refused, spend
 from privopt.privacy.factorizations import Independent
-from privopt.torch.batches import (
-    FixedOrder,
-    PoissonBatches,
-    PrivateLoader,
-    Schedule,
-    check_loader,
-)
+from privopt.torch.batches import PrivateLoader, Schedule
 from privopt.torch.bill import Bill, events
-from privopt.torch.checks import check_model, check_optimizer, probe
-from privopt.torch.clip import Clip, Clipping
+from privopt.torch.checks import probe
 from privopt.torch.compiled import CompiledSum
 from privopt.torch.engine import Engine, LossFunction, Part
-from privopt.torch.noise import TensorGate, TensorGaussian
-from privopt.torch.plan import Plan, choose_plan
-
-ASSUMPTIONS = (
-    "the output for one example depends on that example alone (tried on made-up inputs)",
-    "the loss of one example depends on its own output and target alone",
-)
-DEVICE_NOISE = "the noise comes from the device's own generator, which is not cryptographic"
-
-
-def make_private(
-    model: nn.Module,
-    optimizer: Optimizer,
-    loader: DataLoader[Any],
-    *,
-    epsilon: float,
-    delta: float,
-    epochs: int,
-    clip_norm: float = 1.0,
-    noise: str = "auto",
-    batches: str = "auto",
-    clipping: Clipping = "flat",
-    neighbouring: Neighbouring = "zero_out",
-    unit: str = "record",
-    n_public: int | None = None,
-    microbatch: int | None = None,
-    compile: bool | str = False,
-    device_noise: bool = False,
-    ledger: Any = None,
-    dataset: str | None = None,
-    random_state: object = None,
-) -> PrivateTraining:
-    """Prepare a model, its optimizer and its data for private training.
-
-    Parameters
-    ----------
-    model : nn.Module
-        Any model that treats the examples of a batch separately. Layers that do not are refused by
-        name, before any data is used.
-    optimizer : Optimizer
-        The user's own. It sees noisy gradients only, so whatever it does is post-processing.
-    loader : DataLoader
-        Its data set and its ``batch_size`` are used; batches are drawn anew.
-    epsilon, delta, neighbouring, unit
-        The budget, as in ``Budget``.
-    epochs : int
-        Passes over the data that the budget pays for.
-    clip_norm : float, default=1.0
-        Bound on the norm of one example's gradient: the sensitivity of a step.
-    noise : str, default="auto"
-        ``independent`` (DP-SGD), ``banded``, ``blt``, ``honaker``, ``tree`` or ``sqrt_toeplitz``
-        (DP-FTRL). ``auto`` takes what adds the least noise to the running sums of gradients.
-    batches : {"auto", "poisson", "fixed"}, default="auto"
-        ``poisson``: secret coins, amplified; independent and banded noise only. ``fixed``: the same
-        batches in every epoch. ``auto`` takes Poisson where there is a choice.
-    clipping : {"flat", "per_layer", "automatic"}, default="flat"
-        See ``Clip``.
-    n_public : int, optional
-        Under add_remove: a public guess of the number of records, which is private there.
-    microbatch : int, optional
-        Largest number of examples at a time, for memory. Noise is added once per step.
-    compile : bool or str, default=False
-        Compile the step, for batches filled up to a fixed size; a string names torch's backend.
-        ``step`` then needs ``targets``, and a loss that uses nothing else.
-    device_noise : bool, default=False
-        On an accelerator, draw noise with its own generator instead of ChaCha20: faster, not
-        cryptographic.
-    ledger, dataset : Ledger or path, str; optional
-        The budget that pays for all epochs, before the first step.
-    random_state : int, optional
-        A seed for tests: the result is then not private, and the certificate says so.
-
-    Formal guarantee
-    ----------------
-    Step t releases S_t + noise, S_t the sum over the batch of clipped gradients. One record moves
-    S_t by at most clip_norm (twice that under replace_one), in the steps that hold it. Poisson
-    batches: each step is a sampled Gaussian; with b groups and banded noise of at most b bands, a
-    record pays for its own group's steps (Choquette-Choo et al., 2023). Fixed batches: the whole
-    run is one Gaussian with mu^2 = 1_pi' C'C 1_pi / multiplier^2 for a record in the steps pi
-    (Denisov et al., 2022). Division by the expected batch size comes after the noise.
-    """
-    budget = Budget(epsilon, delta, neighbouring, unit)
-    if budget.pure:
-        raise ValueError("Gaussian noise needs delta > 0: take a value well below 1/n.")
-    if not isinstance(epochs, int) or epochs < 1:
-        raise ValueError(f"epochs must be a positive integer, got {epochs!r}.")
-    if microbatch is not None and microbatch < 1:
-        raise ValueError(f"microbatch must be positive, got {microbatch!r}.")
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        raise Refused("training in several processes is not there yet: each would add its noise.")
-    loader = check_loader(loader)
-    check_model(model)
-    engine = Engine(model, Clip(float(clip_norm), clipping))
-    check_optimizer(engine, optimizer)
-    count, batch_size = len(loader.dataset), int(loader.batch_size or 1)  # type: ignore[arg-type]
-    if neighbouring == "add_remove" and n_public is None:
-        raise ValueError("under add_remove the number of records is private: give n_public.")
-    records = count if n_public is None else int(n_public)
-    if neighbouring != "add_remove" and records != count:
-        raise ValueError(f"under {neighbouring} the number of records is public: drop n_public.")
-    if not 1 <= batch_size <= records:
-        raise ValueError(f"a batch of {batch_size} does not fit into {records} records.")
-    source = source_for(random_state)
-    plan = choose_plan(budget, records, batch_size, epochs, noise, batches, engine.size)
-    schedule: Schedule
-    if plan.batches == "fixed":
-        schedule = FixedOrder(count, batch_size, source)
-    else:
-        schedule = PoissonBatches(count, records, batch_size, plan.groups, source)
-    gate = TensorGate(DeviceSource(source, fast=device_noise), engine.like())
-    return PrivateTraining(
-        engine,
-        optimizer,
-        PrivateLoader(loader, schedule, plan.factorization.steps),
-        schedule,
-        gate,
-        budget,
-        plan,
-        microbatch,
-        compile=("inductor" if compile is True else compile) or None,
-        private=source.private,
-        assumptions=ASSUMPTIONS + (DEVICE_NOISE,) * (device_noise and engine.like().is_cuda),
-        account=account_for(ledger, dataset),
-    )
+from privopt.torch.noise import TensorGaussian
+from privopt.torch.plan import Plan
+from privopt.torch.processes import Processes
 
 
 class PrivateTraining:
@@ -172,7 +41,7 @@ class PrivateTraining:
         optimizer: Optimizer,
         loader: PrivateLoader,
         schedule: Schedule,
-        gate: TensorGate,
+        gate: Gate,
         budget: Budget,
         plan: Plan,
         microbatch: int | None,
@@ -180,25 +49,30 @@ class PrivateTraining:
         compile: str | None,
         private: bool,
         assumptions: tuple[str, ...],
-        account: Dataset | None = None,
+        account: Dataset | None,
+        processes: Processes,
     ) -> None:
         self.model, self.optimizer, self.loader = engine.model, optimizer, loader
         self.budget, self.plan = budget, plan
         self._engine, self._schedule, self._gate = engine, schedule, gate
         self._microbatch, self._private, self._assumptions = microbatch, private, assumptions
         self._like = self._tail = engine.like()
-        self._probed = False
+        self._probed = self._aligned = self._released = False
+        self._processes = processes
         self._compiled: CompiledSum | None = None
         if compile is not None:
-            self._compiled = CompiledSum(engine, microbatch or schedule.likely_size(), compile)
+            share = -(-schedule.likely_size() // processes.count)
+            self._compiled = CompiledSum(engine, microbatch or share, compile)
         self._mechanism: TensorGaussian | CorrelatedGaussian
         if isinstance(plan.factorization, Independent):
             self._mechanism = TensorGaussian(plan.noise_multiplier)
         else:
             self._mechanism = CorrelatedGaussian(plan.factorization, plan.noise_multiplier)
-            gate.stream(self._mechanism)  # refuses noise that is not there for models
         reaches = [self._reach(step) for step in range(self.steps)]
         self._bill = Bill(account, budget, self._mechanism, reaches)
+        optimizer.register_step_post_hook(lambda *_: self._average())
+        facts = self.settings(), asdict(budget), private, loader.records
+        processes.check_same(facts, self._like.device)
 
     # ------------------------------------------------------------ training
     @property
@@ -237,10 +111,44 @@ class PrivateTraining:
         targets : tensor or tuple of tensors, optional
             Handed to ``loss`` after the output; needed if the batch is cut into microbatches.
         """
+        self.backward(loss, *inputs, targets=targets, **keywords)
+        self.optimizer.step()
+
+    def backward(
+        self, loss: LossFunction, *inputs: Any, targets: Any = (), **keywords: Any
+    ) -> None:
+        """The private part of ``step``: noisy gradients for all parameters, and no update.
+
+        For training loops that call ``optimizer.step()`` themselves. The step counts as taken.
+        """
+        processes = self._processes
+        processes.check_unchanged()
+        if not self._aligned:
+            processes.align(self.model)
+            self._aligned = True
+        total, problem = torch.zeros_like(self._like), None
+        try:
+            goals = targets if isinstance(targets, tuple) else (targets,)
+            self._add(total, loss, inputs, keywords, goals)
+            self._bill.pay(self._private)
+        except Exception as found:
+            problem = found
+        processes.agree(problem, self._like.device)
+        processes.collect(total)
+        self._release(total)
+
+    def _add(
+        self,
+        total: Tensor,
+        loss: LossFunction,
+        inputs: tuple[Any, ...],
+        keywords: dict[str, Any],
+        goals: tuple[Any, ...],
+    ) -> None:
+        """Add the clipped gradients of the waiting examples."""
         count = self.loader.waiting
         if count is None:
             raise Refused("step takes the batch that private.loader has just given, once.")
-        goals = targets if isinstance(targets, tuple) else (targets,)
         for leaf in tree_leaves((inputs, keywords, goals)):
             if isinstance(leaf, Tensor) and (leaf.dim() == 0 or len(leaf) != count):
                 raise Refused(
@@ -252,7 +160,6 @@ class PrivateTraining:
         if not self._probed:
             probe(self._engine, inputs, keywords)
             self._probed = True
-        total = torch.zeros_like(self._like)
         size = self._microbatch or max(count, 1)
         if self._compiled is not None:
             size = self._compiled.size
@@ -264,15 +171,13 @@ class PrivateTraining:
             cut = _slice(start, stop) if stop - start < count else lambda tree: tree
             few = cut(inputs), cut(keywords), cut(goals)
             engine.clipped_sum(loss, *few, stop - start, total)
-        self._release(total)
-        self.optimizer.step()
-        self._average()
 
     def _release(self, total: Tensor) -> None:
-        self._bill.pay(self._private)
         sealed = Sealed(KEY, total, self._reach(self.steps_done))
         noisy = self._gate.release(self._mechanism, sealed)  # type: ignore[arg-type]
+        self._processes.tell(noisy)
         self.loader.stepped()
+        self._released = True
         noisy = noisy / self._schedule.expected_batch_size
         start = 0
         for parameter in self._engine.parameters:
@@ -281,8 +186,10 @@ class PrivateTraining:
             start = stop
 
     def _average(self) -> None:
+        """After the optimizer's step."""
         taken = self.steps_done - (self.steps - self.steps // 5)
-        if taken > 0:
+        fresh, self._released = self._released, False
+        if fresh and taken > 0:
             flat = [p.detach().flatten().to(self._like) for p in self._engine.parameters]
             now = torch.cat(flat)
             self._tail = now if taken == 1 else self._tail + (now - self._tail) / taken
@@ -352,6 +259,8 @@ class PrivateTraining:
         Secret, unlike the model: keep it apart from what is published. Model and optimizer have
         state dicts of their own.
         """
+        if not self._processes.first:
+            raise Refused("process 0 holds batches and noise: save its state, load it everywhere.")
         correlated = isinstance(self._mechanism, CorrelatedGaussian)
         return {
             "settings": self.settings(),
@@ -380,9 +289,7 @@ class PrivateTraining:
         self._tail = state["average"].to(self._like)
         path = None
         if isinstance(self._mechanism, CorrelatedGaussian):
-            stream = self._gate.stream(self._mechanism)
-            stream.load_state_dict(state["noise"])
-            path = stream.path
+            path = self._gate.resume(self._mechanism, state["noise"])
             if len(path.cells) != done:
                 raise Refused("this is not the state of such a run.")
         for event in events(self._mechanism, map(self._reach, range(done)), path):

@@ -1,0 +1,128 @@
+"""Private training in the Trainer of Hugging Face. Needs ``transformers`` and ``accelerate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.data import DataLoader
+from transformers import Trainer
+
+from privopt.privacy.budget import Refused
+from privopt.torch.engine import LossFunction
+from privopt.torch.prepare import make_private
+from privopt.torch.private import PrivateTraining
+
+STATE = "private.pt"
+
+
+def label_loss(output: Any, labels: Tensor) -> Tensor:
+    """Cross-entropy of one label for each example, from the logits of a classifier."""
+    return F.cross_entropy(output.logits, labels, reduction="none")
+
+
+class PrivateTrainer(Trainer):
+    """``transformers.Trainer`` with private steps.
+
+    The trainer's optimizer, schedule, logging and checkpoints stay. ``per_device_train_batch_size``
+    is the expected batch size and ``num_train_epochs`` the epochs that the budget pays for. Logs
+    hold ``epsilon`` in place of the training loss, which is private. The trainer's
+    ``max_grad_norm`` cuts the noisy gradient: free, but set it to 0 to keep the steps as they are.
+
+    ``private`` is the run, once training has begun. Checkpoints hold its state in ``private.pt``,
+    which is secret: publish the model without it.
+
+    Parameters
+    ----------
+    *arguments, **keywords
+        As those of ``Trainer``.
+    private : dict
+        Budget and choices of ``make_private``: epsilon, delta, clip_norm, noise and so on.
+    loss : callable, default=label_loss
+        From the model's output and the batch's ``labels`` to one loss for each example.
+    """
+
+    private: PrivateTraining | None = None
+
+    def __init__(
+        self,
+        *arguments: Any,
+        private: dict[str, Any],
+        loss: LossFunction = label_loss,
+        **keywords: Any,
+    ) -> None:
+        super().__init__(*arguments, **keywords)
+        self._choices, self._loss = private, loss
+        chosen = self.args
+        if chosen.gradient_accumulation_steps != 1:
+            raise ValueError(
+                "noise is added once per step: leave gradient_accumulation_steps at 1, and give "
+                "microbatch in private=... for memory."
+            )
+        if chosen.max_steps > 0 or chosen.num_train_epochs != int(chosen.num_train_epochs):
+            raise ValueError("the budget pays for whole epochs: set num_train_epochs alone.")
+        if chosen.world_size > 1 or chosen.n_gpu > 1:
+            raise Refused("this trainer is private in one process on one device alone.")
+        if chosen.fp16 or chosen.auto_find_batch_size:
+            raise ValueError("private steps take neither fp16 (use bf16) nor auto_find_batch_size.")
+        chosen.ignore_data_skip = True  # a resumed run knows by itself which batch comes next
+
+    def get_train_dataloader(self) -> Any:
+        """The private batches; the run begins here."""
+        if self.private is None:
+            loader = DataLoader(
+                self.train_dataset,  # type: ignore[arg-type]
+                batch_size=self.args.train_batch_size,
+                collate_fn=self._get_collator_with_removed_columns(self.data_collator, "training"),
+                num_workers=self.args.dataloader_num_workers,
+                pin_memory=self.args.dataloader_pin_memory and torch.cuda.is_available(),
+            )
+            self.private = make_private(
+                self.model,  # type: ignore[arg-type]
+                self.create_optimizer(),
+                loader,
+                epochs=int(self.args.num_train_epochs),
+                **self._choices,
+            )
+        return self.private.loader
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
+        """Noisy gradients; zero stands for the loss, which is private."""
+        assert self.private is not None
+        model.train()
+        given = dict(self._prepare_inputs(inputs))
+        labels = given.pop("labels")
+        with self.accelerator.autocast():  # around the whole step: clipping must know of it
+            self.private.backward(self._loss, targets=labels, **given)
+        return torch.zeros((), device=self.args.device)
+
+    def log(self, logs: dict[str, float], *arguments: Any, **keywords: Any) -> None:
+        """Without the training loss, which is not computed."""
+        if self.private is not None:
+            logs = {k: v for k, v in logs.items() if k not in ("loss", "train_loss")}
+            logs["epsilon"] = self.private.epsilon_spent()
+        super().log(logs, *arguments, **keywords)
+
+    def floating_point_ops(self, inputs: Any) -> int:
+        """None: their number would tell the size of a batch, which is secret."""
+        return 0
+
+    def _track_num_input_tokens(self, inputs: Any) -> None:
+        """Not at all, for the same reason."""
+
+    # ------------------------------------------------------------ checkpoints
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        super()._save_optimizer_and_scheduler(output_dir)
+        if self.private is not None:
+            torch.save(self.private.state_dict(), Path(output_dir) / STATE)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None and self.private is not None:
+            file = Path(checkpoint) / STATE
+            if not file.exists():
+                raise Refused("this checkpoint has no private run: its epsilon would be forgotten.")
+            self.private.load_state_dict(torch.load(file, weights_only=True))

@@ -1,0 +1,230 @@
+"""Loops of other packages, with the real packages: the same run as by hand, and nothing private."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from privopt.privacy import Refused
+from privopt.torch import make_private
+from privopt.torch.clip import Clip
+from privopt.torch.rounding import WIDE_MARGIN
+
+BUDGET = {"epsilon": 3.0, "delta": 1e-5, "noise": "independent", "random_state": 0}
+
+
+def weights(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+# ------------------------------------------------------------ Lightning
+@pytest.fixture
+def lightning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what it says of itself while it is imported
+        lightning = pytest.importorskip("lightning")
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    return lightning
+
+
+def mean_free(output, target):
+    return F.cross_entropy(output, target, reduction="none")
+
+
+def digits(n=61):
+    made = torch.Generator().manual_seed(0)
+    return TensorDataset(
+        torch.randn(n, 4, generator=made), torch.randint(0, 3, (n,), generator=made)
+    )
+
+
+def run_of(model, **choices):
+    optimizer = torch.optim.SGD(model.parameters(), 0.5, momentum=0.5)
+    loader = DataLoader(digits(), batch_size=10)
+    return make_private(model, optimizer, loader, epochs=3, **(BUDGET | choices))
+
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+
+
+def trainer(lightning, folder, epochs=3, **choices):
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+    return lightning.Trainer(
+        max_epochs=epochs, accelerator="cpu", default_root_dir=folder, **(quiet | choices)
+    )
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.*LeafSpec.* is deprecated:FutureWarning"
+)  # Lightning's own use
+def test_lightning(lightning, tmp_path):
+    """By hand and by Lightning: the same weights; and a checkpoint goes on."""
+    from privopt.torch.lightning import PrivateModule
+
+    by_hand = run_of(net())
+    for _ in range(3):
+        for x, y in by_hand.loader:
+            by_hand.step(mean_free, x, targets=y)
+    module = PrivateModule(run_of(net()), mean_free)
+    loop = trainer(lightning, tmp_path, enable_checkpointing=False)
+    loop.fit(module)
+    assert loop.global_step == module.private.steps_done == 21
+    torch.testing.assert_close(weights(module.model), weights(by_hand.model))
+    averages = [weights(private.averaged()) for private in (module.private, by_hand)]
+    torch.testing.assert_close(*averages)
+    assert float(loop.callback_metrics["epsilon"]) == pytest.approx(by_hand.epsilon_spent())
+    assert set(loop.callback_metrics) == {"epsilon"}
+
+    first = PrivateModule(run_of(net(), noise="blt"), mean_free)
+    loop = trainer(lightning, tmp_path, 1, enable_checkpointing=False)
+    loop.fit(first)
+    file = tmp_path / "first.ckpt"
+    loop.save_checkpoint(file)
+    second = PrivateModule(run_of(net(), noise="blt"), mean_free)
+    trainer(lightning, tmp_path, enable_checkpointing=False).fit(second, ckpt_path=file)
+    assert second.private.steps_done == 21
+    assert second.private.epsilon_spent() == pytest.approx(3.0)
+    with pytest.raises(Refused, match="epsilon would be forgotten"):
+        second.on_load_checkpoint({})
+    with pytest.raises(Refused, match="all 21 steps"):
+        trainer(lightning, tmp_path, 1, enable_checkpointing=False).fit(second)
+
+
+# ------------------------------------------------------------ Hugging Face
+class Sentences(Dataset):
+    def __init__(self, n=61):
+        made = torch.Generator().manual_seed(0)
+        self.words = torch.randint(1, 20, (n, 6), generator=made)
+
+    def __len__(self):
+        return len(self.words)
+
+    def __getitem__(self, i):
+        words = self.words[i]
+        return {"input_ids": words, "attention_mask": words.new_ones(6), "labels": words[0] % 2}
+
+
+@pytest.fixture
+def transformers(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    return transformers
+
+
+def classifier(transformers):
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    quiet = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    shape = {"vocab_size": 20, "intermediate_size": 8, "max_position_embeddings": 8}
+    torch.manual_seed(0)
+    config = transformers.BertConfig(**sizes, **quiet, **shape)
+    return transformers.BertForSequenceClassification(config)
+
+
+def arguments(transformers, folder, **choices):
+    quiet = {"report_to": [], "disable_tqdm": True, "use_cpu": True, "save_strategy": "no"}
+    sizes = {"per_device_train_batch_size": 10, "num_train_epochs": 2, "max_grad_norm": 0.0}
+    return transformers.TrainingArguments(str(folder), **(quiet | sizes | choices))
+
+
+def constant(model):
+    optimizer = torch.optim.SGD(model.parameters(), 0.5)
+    return optimizer, torch.optim.lr_scheduler.ConstantLR(optimizer, 1.0)
+
+
+def test_hugging_face(transformers, tmp_path):
+    """By hand and by the Trainer: the same weights; logs and results hold nothing private."""
+    from privopt.torch.huggingface import PrivateTrainer, label_loss
+
+    model = classifier(transformers)
+    other, data = copy.deepcopy(model), Sentences()
+    loader = DataLoader(data, batch_size=10, collate_fn=transformers.default_data_collator)
+    by_hand = make_private(other, constant(other)[0], loader, epochs=2, **BUDGET)
+    for _ in range(2):
+        for batch in by_hand.loader:
+            labels = batch.pop("labels")
+            by_hand.step(label_loss, targets=labels, **batch)
+    trainer = PrivateTrainer(
+        model,
+        arguments(transformers, tmp_path, logging_steps=7, include_num_input_tokens_seen="all"),
+        train_dataset=data,
+        optimizers=constant(model),
+        private=BUDGET,
+    )
+    result = trainer.train()
+    assert trainer.private.steps_done == result.global_step == 14
+    torch.testing.assert_close(weights(model), weights(other), rtol=1e-4, atol=1e-5)
+    assert trainer.private.run_by_example == ()
+    logs = trainer.state.log_history
+    assert logs[-1]["epsilon"] == pytest.approx(by_hand.epsilon_spent())
+    assert not any("loss" in name for log in logs for name in log)
+    assert result.training_loss == result.metrics["total_flos"] == 0.0
+    assert trainer.state.num_input_tokens_seen == 0
+    with pytest.raises(Refused, match="all 14 steps"):
+        trainer.train()
+
+
+def test_hugging_face_goes_on_from_a_checkpoint(transformers, tmp_path):
+    from privopt.torch.huggingface import PrivateTrainer
+
+    def trainer(**choices):
+        args = arguments(transformers, tmp_path, save_strategy="steps", save_steps=4, **choices)
+        budget = BUDGET | {"noise": "blt", "random_state": None}
+        model = classifier(transformers)
+        return PrivateTrainer(model, args, train_dataset=Sentences(), private=budget)
+
+    whole = trainer()
+    whole.train()
+    spent = whole.private.epsilon_spent()
+    resumed = trainer()
+    result = resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    assert resumed.private.steps_done == result.global_step == 14
+    assert resumed.private.epsilon_spent() == pytest.approx(spent)
+    assert resumed.private.certificate().private
+    (tmp_path / "checkpoint-8" / "private.pt").unlink()
+    with pytest.raises(Refused, match="epsilon would be forgotten"):
+        trainer().train(resume_from_checkpoint=str(tmp_path / "checkpoint-8"))
+
+
+def test_hugging_face_in_half_precision(transformers, tmp_path, monkeypatch):
+    """The clip leaves its wide margin: it knows that the model ran in bfloat16."""
+    from privopt.torch.huggingface import PrivateTrainer
+
+    margins, honest = [], Clip.factors
+
+    def factors(self, squared, layers, margin):
+        margins.append(margin)
+        return honest(self, squared, layers, margin)
+
+    monkeypatch.setattr(Clip, "factors", factors)
+    args = arguments(transformers, tmp_path, bf16=True, num_train_epochs=1)
+    model = classifier(transformers)
+    PrivateTrainer(model, args, train_dataset=Sentences(), private=BUDGET).train()
+    assert margins
+    assert min(margins) >= WIDE_MARGIN
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ({"gradient_accumulation_steps": 2}, "noise is added once per step"),
+        ({"max_steps": 5}, "whole epochs"),
+        ({"num_train_epochs": 1.5}, "whole epochs"),
+        ({"auto_find_batch_size": True}, "neither fp16"),
+    ],
+)
+def test_hugging_face_arguments_that_do_not_fit(transformers, tmp_path, choices, words):
+    from privopt.torch.huggingface import PrivateTrainer
+
+    args = arguments(transformers, tmp_path, **choices)
+    with pytest.raises(ValueError, match=words):
+        PrivateTrainer(classifier(transformers), args, train_dataset=Sentences(), private=BUDGET)
