@@ -81,7 +81,7 @@ def train(
     data: str, method: str, epsilon: float, rate: float, seed: int, device: str, sizes: Any
 ) -> Run:
     from benchmarks.torch_speed import cnn28
-    from privopt.torch.private import make_private
+    from privopt.torch import make_private
 
     batch, epochs, records = sizes
     noise, batches, _ = METHODS[method]

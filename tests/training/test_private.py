@@ -21,7 +21,7 @@ from privopt.audit import hostile_pairs, noise_p_value, record, replay
 from privopt.noise import SilentSource
 from privopt.noise.tensors import gaussian_like
 from privopt.privacy import Accountant, Budget, Certificate, Refused, Sampling, certificate_schema
-from privopt.privacy.factorizations import named
+from privopt.privacy.factorizations import Restarts, named
 from privopt.privacy.kinds import Gaussian
 from privopt.privacy.participation import Participation
 from privopt.privacy.profiles import gaussian_epsilon
@@ -271,10 +271,13 @@ def test_auto_keeps_less_noise_of_a_large_model():
 @pytest.mark.parametrize("microbatch", [None, 2])
 @pytest.mark.parametrize("noise", ["independent", "banded", "blt", "tree"])
 def test_draws_of_noise_are_accounted_steps(n, batch_size, microbatch, noise, monkeypatch):
-    """Empty batches, remainders and microbatches included."""
+    """Empty batches, remainders and microbatches included; a tree that ends draws its root."""
     private = training(
         None, data(n), batch_size=batch_size, microbatch=microbatch, noise=noise, epochs=2
     )
+    forest = private.plan.factorization
+    roots = isinstance(forest, Restarts) and forest.completes
+    trees = math.ceil(private.steps / forest.every) if roots else 1
     drawn = []
 
     def counting(source, std, like):
@@ -283,7 +286,10 @@ def test_draws_of_noise_are_accounted_steps(n, batch_size, microbatch, noise, mo
 
     monkeypatch.setattr("privopt.torch.noise.gaussian_like", counting)
     run(private, 2)
-    assert len(drawn) == private.steps_done == private.steps == 2 * math.ceil(n / batch_size)
+    assert private.steps_done == private.steps == 2 * math.ceil(n / batch_size)
+    assert len(drawn) == private.steps + (
+        math.ceil(private.steps / forest.every) - 1 if roots else 0
+    )
     assert private.certificate().releases == private.steps
 
 

@@ -6,10 +6,10 @@ signed 32-bit integers whose sums wrap around.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import torch
 from torch import Tensor
+
+from privopt.noise.tensors import fused
 
 ROUNDS = 20
 WORDS = 16
@@ -88,14 +88,13 @@ def _numbers(key: Tensor, nonce: Tensor, number: Tensor) -> Tensor:
 class Keystream:
     """A key and the next block; nothing is given twice."""
 
-    __slots__ = ("_compiled", "_key", "_next", "_nonce", "_ready")
+    __slots__ = ("_fused", "_key", "_next", "_nonce", "_ready")
 
     def __init__(self, words: Tensor) -> None:
         """Ten random words: a key of 256 bits and a nonce of 64."""
         self._key, self._nonce, self._next = words[:8], words[8:10], 0
         self._ready = torch.zeros(0, dtype=torch.float64, device=words.device)
-        compiles = words.is_cuda and find_spec("triton") is not None
-        self._compiled = torch.compile(_numbers, dynamic=False) if compiles else None
+        self._fused = fused(_numbers, words.device)
 
     def normal(self, count: int) -> Tensor:
         """Independent standard Gaussians in double precision."""
@@ -112,7 +111,7 @@ class Keystream:
         """At least so many numbers, from blocks that were not used before."""
         needed = -(-2 * count // WORDS)
         start, self._next = self._next, self._next + needed
-        if self._compiled is None:
+        if self._fused is _numbers:  # row by row instead of word by word: fewer operations
             return gaussians(blocks(self._key, self._nonce, start, needed))
         number = torch.arange(start, self._next, dtype=torch.int64, device=self._key.device)
-        return self._compiled(self._key, self._nonce, number)
+        return self._fused(self._key, self._nonce, number)

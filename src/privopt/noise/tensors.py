@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -11,6 +13,15 @@ from privopt.noise.source import Source, volume
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+def fused(function: Callable[..., Any], device: Any) -> Callable[..., Any]:
+    """The function as one kernel, where the device has a compiler for it."""
+    import torch
+
+    if device.type != "cuda" or find_spec("triton") is None:
+        return function
+    return torch.compile(function, dynamic=False)
 
 
 class DeviceSource(Source):

@@ -12,7 +12,7 @@ from privopt.mechanisms import CorrelatedGaussian, Gaussian
 from privopt.mechanisms.correlated import Stream
 from privopt.noise import Source
 from privopt.noise.source import volume
-from privopt.noise.tensors import gaussian_like
+from privopt.noise.tensors import fused, gaussian_like
 from privopt.oracle.reach import Reach
 from privopt.privacy.budget import Refused
 from privopt.privacy.factorizations import BLT, Factorization, NoiseStream, Restarts, Tree
@@ -93,6 +93,7 @@ class _Ring(NoiseStream):
     def __init__(self, coefficients: np.ndarray) -> None:
         self._first, self._rest = float(coefficients[0]), coefficients[1:].copy()
         self._kept = torch.zeros(0)
+        self._advance: Any = None
 
     def next(self, draw: Any) -> Any:
         noise = draw()
@@ -100,13 +101,15 @@ class _Ring(NoiseStream):
         if room:
             if self.step == 0:
                 self._kept = noise.new_zeros(room, noise.numel())
+            if self._advance is None:
+                self._advance = fused(_past_taken_off, noise.device)
             # Row r of the ring holds the value of the latest step that is r modulo the room.
             age = (self.step - 1 - np.arange(room)) % room
             weights = torch.as_tensor(self._rest[age]).to(noise)
-            noise.addmv_(self._kept.T, weights, alpha=-1)  # rows not yet filled are zero
-        noise.div_(self._first)
-        if room:
+            noise = self._advance(noise, self._kept, weights, self._first)
             self._kept[self.step % room] = noise
+        else:
+            noise.div_(self._first)
         self.step += 1
         return noise
 
@@ -128,13 +131,16 @@ class _Buffers(NoiseStream):
         self._decays = torch.tensor(decays, dtype=torch.float64)
         self._weights = torch.tensor(weights, dtype=torch.float64)
         self._kept = torch.zeros(0)
+        self._advance: Any = None
 
     def next(self, draw: Any) -> Any:
         noise = draw()
         if self.step == 0:
             self._kept = noise.new_zeros(len(self._decays), noise.numel())
-        noise.addmv_(self._kept.T, self._weights.to(noise), alpha=-1)
-        self._kept.mul_(self._decays.to(noise)[:, None]).add_(noise)
+        if self._advance is None:
+            self._advance = fused(_buffers_advanced, noise.device)
+            self._weights, self._decays = self._weights.to(noise), self._decays.to(noise)
+        noise = self._advance(noise, self._kept, self._weights, self._decays)
         self.step += 1
         return noise
 
@@ -146,3 +152,14 @@ class _Buffers(NoiseStream):
             raise ValueError("this is not the state of buffered noise at that step.")
         if vectors:
             self._kept = torch.stack(vectors)
+
+
+def _past_taken_off(noise: Tensor, kept: Tensor, weights: Tensor, first: float) -> Tensor:
+    # Rows that are not yet filled are zero.
+    return torch.addmv(noise, kept.T, weights, alpha=-1).div_(first)
+
+
+def _buffers_advanced(noise: Tensor, kept: Tensor, weights: Tensor, decays: Tensor) -> Tensor:
+    noise = torch.addmv(noise, kept.T, weights, alpha=-1)
+    kept.mul_(decays[:, None]).add_(noise)
+    return noise
