@@ -200,8 +200,8 @@ def channels_last(way: Callable[..., Step]) -> Callable[..., Step]:
     def run(model: nn.Module, x: Tensor, y: Tensor) -> Step:
         if x.dim() != 4:
             raise RuntimeError("for images only")
-        last = {"memory_format": torch.channels_last}
-        return way(model.to(**last), x.to(**last), y)
+        last = torch.channels_last
+        return way(model.to(memory_format=last), x.to(memory_format=last), y)
 
     return run
 

@@ -19,6 +19,8 @@ from privopt.torch import make_private, rounding
 from privopt.torch import noise as noise_module
 from privopt.torch.batches import FixedOrder, PoissonBatches
 from privopt.torch.clip import Clip
+from privopt.torch.compiled import CompiledSum
+from privopt.torch.convolutions import Convolved
 from privopt.torch.engine import Engine
 from privopt.torch.noise import TensorNoise
 from privopt.torch.pieces import Dense, Outer
@@ -107,6 +109,37 @@ def cancellation() -> str | None:
     return None if moved.max() <= 1 else "a norm lost in rounding passes the clip"
 
 
+def compiled() -> str | None:
+    """Filled batches, one with a record that is not finite, against plain sums of the others."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    x, y = torch.randn(5, 3, dtype=torch.float64), torch.tensor([0, 1, 0, 1, 1])
+    poisoned = x.clone()
+    poisoned[2] = torch.nan
+    engine = Engine(model, Clip(0.5))
+    filled = CompiledSum(engine, 8, "eager")
+    for rows, kept in ((x, torch.arange(5)), (poisoned, torch.tensor([0, 1, 3, 4]))):
+        expected, found = engine.like(), engine.like()
+        engine.clipped_sum(_losses, (x[kept],), {}, (y[kept],), len(kept), expected)
+        filled.clipped_sum(_losses, (rows,), {}, (y,), 5, found)
+        if not torch.allclose(found, expected):
+            return "a filled batch has another sum"
+    return None
+
+
+def _losses(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(output, target, reduction="none")
+
+
+def without_patches() -> str | None:
+    torch.manual_seed(0)
+    layer = nn.Conv2d(2, 3, 3).double()
+    x = torch.randn(4, 2, 5, 5, dtype=torch.float64)
+    piece = Convolved(layer, x, torch.randn_like(layer(x)))
+    short = piece.squared_norms() < piece.dense().square().sum(1)
+    return "norms without patches are too small" if bool(short.any()) else None
+
+
 # ---------------------------------------------------------------- bugs
 def training() -> Iterator[Mutant]:
     def mutant(name: str, check: Check, by: str, *patches: tuple[Any, str, Any]) -> Mutant:
@@ -136,7 +169,7 @@ def training() -> Iterator[Mutant]:
         "each piece is clipped by itself",
         replayed("replace_one"),
         "replay",
-        (Engine, "_add", _piece_by_piece),
+        (Engine, "_sums", _piece_by_piece),
     )
     yield mutant(
         "records that are not finite stay", replayed("zero_out"), "replay", *_keep_infinite()
@@ -155,6 +188,25 @@ def training() -> Iterator[Mutant]:
         cancellation,
         "rounding",
         (rounding, "SLACK", dict.fromkeys(rounding.SLACK, 0.0)),
+    )
+
+    yield mutant(
+        "examples that fill a batch count",
+        compiled,
+        "compiled",
+        (CompiledSum, "_mask", _filling_counts),
+    )
+    yield mutant(
+        "a graph that does not see what is not finite",
+        compiled,
+        "compiled",
+        (CompiledSum, "_traced", _loss_is_not_seen),
+    )
+    yield mutant(
+        "products of places for one place of the kernel",
+        without_patches,
+        "norms",
+        (Convolved, "_windows", _one_window),
     )
 
 
@@ -185,18 +237,34 @@ def _one_norm(self: PrivateTraining, step: int) -> Any:
 
 
 def _piece_by_piece(
-    self: Engine, gradients: Any, count: int, margin: float, total: torch.Tensor, keep: Any
-) -> None:
-    start, places = 0, {}
-    for parameter in self.parameters:
-        places[parameter] = start
-        start += parameter.numel()
+    self: Engine, gradients: Any, count: int, margin: float, keep: Any
+) -> tuple[list[torch.Tensor], None]:
+    sums = {p: torch.zeros(p.numel(), dtype=self.dtype) for p in self.parameters}
     for unit in self.units:
         for parameter, piece in self._pieces(unit, gradients, count):
             factors = self.clip.factors(piece.squared_norms(), 1, margin)
             rows = torch.nan_to_num(piece.dense(), 0.0, 0.0, 0.0)
-            here = slice(places[parameter], places[parameter] + parameter.numel())
-            total[here] += Dense(rows).weighted_sum(factors)
+            sums[parameter] += Dense(rows).weighted_sum(factors)
+    return list(sums.values()), None
+
+
+def _filling_counts(self: CompiledSum, count: int, device: torch.device) -> torch.Tensor:
+    return torch.ones(self.size, dtype=torch.bool)
+
+
+TRACED = CompiledSum._traced
+
+
+def _loss_is_not_seen(self: CompiledSum, *arguments: Any) -> Any:
+    honest = TRACED(self, *arguments)
+    return lambda *rows: (honest(*rows)[0], torch.tensor(False))
+
+
+def _one_window(self: Convolved, places: torch.Size) -> Iterator[Any]:
+    yield next(WINDOWS(self, places))
+
+
+WINDOWS = Convolved._windows
 
 
 def _keep_infinite() -> tuple[tuple[Any, str, Any], ...]:

@@ -622,3 +622,22 @@ def test_large_matrices_and_steps_beyond_the_end_are_refused():
         FullHonaker(5000).stream()
     with pytest.raises(Refused, match="declared for 8 steps"):
         Tree(8).sensitivity_squared(SINGLE, released=9)
+
+
+@pytest.mark.parametrize("tree", ["honaker", "tree"])
+def test_restarts_that_help(tree):
+    """Over many epochs new trees beat one; in a single pass one tree is kept."""
+    rule = Participation.epochs(20, 60)
+    best, whole = Restarts.best(tree, 1200, rule), named(tree, 1200, rule)
+    assert isinstance(best, Restarts)
+    assert best.completion
+    assert best.every % 60 == 0
+
+    def error(factorization):
+        return factorization.errors(factorization.sensitivity_squared(rule))[1]
+
+    assert error(best) < 0.7 * error(whole)
+    for every in (60, 120, 240, 600):
+        assert error(best) <= error(Restarts(1200, every, True, tree)) * (1 + 1e-12)
+    once = Restarts.best(tree, 100, Participation.single_pass())
+    assert not isinstance(once, Restarts)

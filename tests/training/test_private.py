@@ -287,9 +287,7 @@ def test_draws_of_noise_are_accounted_steps(n, batch_size, microbatch, noise, mo
     monkeypatch.setattr("privopt.torch.noise.gaussian_like", counting)
     run(private, 2)
     assert private.steps_done == private.steps == 2 * math.ceil(n / batch_size)
-    assert len(drawn) == private.steps + (
-        math.ceil(private.steps / forest.every) - 1 if roots else 0
-    )
+    assert len(drawn) == private.steps + trees - 1
     assert private.certificate().releases == private.steps
 
 

@@ -57,7 +57,8 @@ class CompiledSum:
             # A few as they are: checks look at values, which a graph cannot do.
             few = min(count, FEW)
             cut = tree_map(lambda x: x[:few] if isinstance(x, Tensor) else x, leaves)
-            self._engine.clipped(loss, *tree_unflatten(cut, spec), few)
+            first, named, wanted = tree_unflatten(cut, spec)
+            self._engine.clipped(loss, first, named, wanted, few)
         if key not in self._graphs:
             self._graphs[key] = self._traced(loss, spec, places, others, rows, keep)
         with torch.no_grad():

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from privopt.torch.pieces import Dense, Outer, Piece, blank
+from privopt.torch.pieces import Dense, Outer, Piece, blank, direct
 from privopt.torch.rounding import slack
 
 
@@ -34,9 +34,9 @@ def convolution(layer: Any, x: Tensor, g: Tensor) -> list[tuple[Tensor | None, P
     if x.device.type == "cpu" and places >= LARGE_MAP and channels >= MANY_CHANNELS:
         return [(layer.weight, Dense(weight_gradients(layer, x, g))), bias]
     g = g.reshape(len(g), layer.groups, layer.out_channels // layer.groups, -1)
-    weight = Outer(g.mT, patches(layer, x).mT)
-    # Patches are large: where gradients are formed, these take their place at once.
-    return [(layer.weight, Dense(weight.dense()) if weight.direct else weight), bias]
+    if direct(places, g.shape[2], layer.weight[0].numel()):
+        return [(layer.weight, Dense(products(layer, x, g))), bias]
+    return [(layer.weight, Outer(g.mT, patches(layer, x).mT)), bias]
 
 
 def cheaper(layer: Any, x: Tensor, g: Tensor) -> bool:
@@ -50,6 +50,18 @@ def cheaper(layer: Any, x: Tensor, g: Tensor) -> bool:
 
 GAIN = 0.3
 """Measured on an accelerator: how many numbers of products cost as much as one of a patch."""
+
+
+def products(layer: Any, x: Tensor, g: Tensor) -> Tensor:
+    """Gradients of all examples from their patches, which are large: on a processor a few examples
+    at a time, so that memory is used again while it is in the cache."""
+    if x.device.type != "cpu" or len(x) <= A_FEW:
+        return (g @ patches(layer, x).mT).flatten(1)
+    pairs = zip(x.split(A_FEW), g.split(A_FEW), strict=True)
+    return torch.cat([(gs @ patches(layer, xs).mT).flatten(1) for xs, gs in pairs])
+
+
+A_FEW = 32
 
 LARGE_MAP, MANY_CHANNELS = 128, 8
 """Where the two ways cross on a processor; accelerators have no fast kernel for many groups."""

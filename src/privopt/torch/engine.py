@@ -8,7 +8,6 @@ backward pass returns their gradients example by example.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from torch.utils._pytree import tree_leaves, tree_map
 
 from privopt.privacy.budget import Refused
+from privopt.torch.by_example import Part, by_example
 from privopt.torch.clip import Clip
 from privopt.torch.layers import rule_for
 from privopt.torch.pieces import Dense, Piece, Rule, merged, squared_norms
@@ -50,23 +49,6 @@ class Layer:
 
     def parameters(self) -> list[nn.Parameter]:
         return [p for p in self.module.parameters(recurse=False) if p.requires_grad]
-
-
-@dataclass
-class Part:
-    """A part of the model that is run example by example, on copies of its parameters."""
-
-    name: str
-    module: nn.Module
-    batched: tuple[bool, ...] | None = None  # which tensors among its arguments; None: all
-    copies: list[dict[str, Tensor]] = field(default_factory=list)
-    one_by_one: bool = False
-
-    def trained(self) -> dict[str, nn.Parameter]:
-        return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
-
-    def parameters(self) -> list[nn.Parameter]:
-        return list(self.trained().values())
 
 
 Unit = Layer | Part
@@ -232,9 +214,12 @@ class Engine:
         """Hooks are there for as long as a batch is recorded: the model stays as it was."""
         self._recording, self._count = True, count
         hooks: list[Any] = []
+        parts = [unit.module for unit in self.units if isinstance(unit, Part)]
+        before = [vars(module).get("forward") for module in parts]  # a wrapper's, as a rule none
         for unit in self.units:
             if isinstance(unit, Part):
-                unit.module.forward = _by_example(unit, unit.module.forward, count, self)
+                forward = unit.module.forward
+                unit.module.forward = by_example(unit, forward, count, self._unrecorded)
             else:
                 module, repeat, record = unit.module, *_recorder(self, unit)
                 hooks.append(module.register_forward_pre_hook(repeat, with_kwargs=True))
@@ -245,9 +230,18 @@ class Engine:
             self._recording = False
             for hook in hooks:
                 hook.remove()
-            for unit in self.units:
-                if isinstance(unit, Part):
-                    del unit.module.forward  # the class's own is behind it
+            for module, own in zip(parts, before, strict=True):
+                del module.forward
+                if own is not None:
+                    module.forward = own
+
+    @contextmanager
+    def _unrecorded(self) -> Iterator[None]:
+        self._recording = False
+        try:
+            yield
+        finally:
+            self._recording = True
 
     @property
     def recording(self) -> int | None:
@@ -304,77 +298,6 @@ def _edges(unit: Unit) -> Iterator[Any]:
     else:
         for copies in unit.copies:
             yield from copies.values()
-
-
-def _by_example(
-    part: Part, forward: Callable[..., Any], count: int, engine: Engine
-) -> Callable[..., Any]:
-    """The forward of a part of the model, with own copies of the parameters for each example."""
-    inside = False
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        nonlocal inside
-        if inside:
-            return forward(*args, **kwargs)
-        leaves, spec = tree_flatten((args, kwargs))
-        places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-        batched = part.batched or (True,) * len(places)
-        chosen = [i for i, taken in zip(places, batched, strict=True) if taken]
-        for i in chosen:
-            if leaves[i].dim() == 0 or len(leaves[i]) != count:
-                raise Refused(
-                    f"{part.name or 'the model'!r} is given a tensor that does not hold one row "
-                    f"for each of the {count} examples."
-                )
-        copies = {
-            name: p.detach().expand(count, *p.shape).requires_grad_()
-            for name, p in part.trained().items()
-        }
-
-        def one(parameters: dict[str, Tensor], rows: list[Tensor]) -> Any:
-            own = list(leaves)
-            for i, row in zip(chosen, rows, strict=True):
-                own[i] = row.unsqueeze(0)
-            args, kwargs = tree_unflatten(own, spec)
-            found = torch.func.functional_call(part.module, parameters, args, kwargs)
-            results[:], spec_out = tree_flatten(found)
-            shape[:] = [spec_out]
-            return [x.squeeze(0) for x in results if isinstance(x, Tensor)]
-
-        results: list[Any] = []
-        shape: list[Any] = []
-        inside, engine._recording = True, False  # layers inside belong to this part
-        try:
-            columns = iter(_mapped(part, one, copies, [leaves[i] for i in chosen], count))
-        finally:
-            inside, engine._recording = False, True
-        part.copies.append(copies)
-        found = [next(columns) if isinstance(x, Tensor) else x for x in results]
-        return tree_unflatten(found, shape[0])
-
-    return run
-
-
-def _mapped(
-    part: Part,
-    one: Callable[[dict[str, Tensor], list[Tensor]], list[Tensor]],
-    copies: dict[str, Tensor],
-    rows: list[Tensor],
-    count: int,
-) -> list[Tensor]:
-    if not part.one_by_one:
-        try:
-            # Of the kernels of attention, only this one can be vectorised everywhere.
-            with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "There is a performance drop")
-                return torch.func.vmap(one, randomness="different")(copies, rows)
-        except (RuntimeError, NotImplementedError, ValueError):
-            part.one_by_one = True
-    outputs = [
-        one({name: copy[i] for name, copy in copies.items()}, [row[i] for row in rows])
-        for i in range(count)
-    ]
-    return [torch.stack(column) for column in zip(*outputs, strict=True)]
 
 
 def _joined(groups: list[set[nn.Parameter]]) -> list[set[nn.Parameter]]:

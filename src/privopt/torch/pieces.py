@@ -81,8 +81,7 @@ class Outer:
     @property
     def direct(self) -> bool:
         """Whether gradients are formed: they are kept then, and their weighted sum is cheap."""
-        places, (wide, deep) = self.inputs.shape[2], (self.outputs.shape[3], self.inputs.shape[3])
-        return places > 1 and 2 * places * (wide + deep) > wide * deep
+        return direct(self.inputs.shape[2], self.outputs.shape[3], self.inputs.shape[3])
 
     def squared_norms(self) -> Tensor:
         if self.direct:
@@ -103,6 +102,11 @@ class Outer:
 
     def without(self, dropped: Tensor) -> Outer:
         return Outer(blank(self.outputs, dropped), blank(self.inputs, dropped))
+
+
+def direct(places: int, wide: int, deep: int) -> bool:
+    """Whether gradients of so many places, outputs and inputs are cheaper than their products."""
+    return places > 1 and 2 * places * (wide + deep) > wide * deep
 
 
 @dataclass
