@@ -57,3 +57,10 @@ def added(vectors: Any) -> Any:
         return xp.sum(xp.astype(xp.trunc(vectors), xp.int64), axis=0)
     np.trunc(vectors, out=vectors)
     return np.ones(len(vectors)) @ vectors
+
+
+def as_numpy(values: Any, dtype: Any = np.float64) -> np.ndarray:
+    """An array on the processor, whatever library it comes from."""
+    if is_numpy_array(values):
+        return values if dtype is None else values.astype(dtype, copy=False)
+    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=dtype)
