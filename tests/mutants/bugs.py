@@ -31,7 +31,7 @@ from privopt.mechanisms.greedy_scores import GreedyScores
 from privopt.mechanisms.maps import VertexScores
 from privopt.mechanisms.output_perturbation import Minimiser
 from privopt.mechanisms.stable_sgd import StableSGD
-from privopt.noise import SeededSource, discrete_gaussian
+from privopt.noise import SeededSource, discrete_gaussian, discrete_laplace
 from privopt.noise import source as source_module
 from privopt.oracle import mapped, moments, queries
 from privopt.oracle.dense import DenseRows
@@ -87,6 +87,7 @@ def quiet(module: Any, name: str, factor: float) -> tuple[tuple[Any, str, Any], 
     hardened = {
         (additive, "gaussian"): (on_grid, "discrete_gaussian", coarse(factor)),
         (additive, "norm_gamma"): scaled(on_grid, "norm_gamma", factor),
+        (additive, "laplace"): (on_grid, "discrete_laplace", coarse(factor, discrete_laplace)),
         (output_perturbation, "gaussian"): (mask, "discrete_gaussian", coarse(factor)),
     }
     also = hardened.get((module, name))
@@ -330,8 +331,8 @@ def declared() -> Iterator[Mutant]:
     """A mechanism that declares half of the loss its noise gives."""
     for mechanism, solver, delta in (
         (on_grid.HardenedGaussian, "noisy_gd", DELTA),
-        (additive.Gaussian, "coordinate_descent", DELTA),
-        (additive.Laplace, "coordinate_descent", 0.0),
+        (on_grid.HardenedGaussian, "coordinate_descent", DELTA),
+        (on_grid.HardenedLaplace, "coordinate_descent", 0.0),
         (on_grid.HardenedNormGamma, "noisy_gd", 0.0),
         (output_perturbation.OutputPerturbation, "output_perturbation", 0.0),
         (output_perturbation.OutputPerturbation, "localization", DELTA),
