@@ -129,7 +129,7 @@ def drawn(monkeypatch):
         return draw
 
     for module in (mask, on_grid, rounded):
-        for name in ("discrete_gaussian", "discrete_laplace"):
+        for name in ("discrete_gaussian", "discrete_laplace", "fine_gaussian"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, listening(getattr(module, name)))
     for module in ("objective_perturbation", "output_perturbation", "on_grid"):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from privopt import Budget, Problem
+from privopt import Problem
 from privopt.audit import low_bits
 from privopt.facts import Facts
 from privopt.geometry import L2Ball
@@ -17,16 +17,17 @@ from privopt.losses import Logistic
 from privopt.mechanisms import mask, objective_perturbation
 from privopt.mechanisms.mask import Mask
 from privopt.noise import SeededSource, discrete_gaussian, discrete_laplace, rounded
+from privopt.noise.discrete import fine_gaussian
 from privopt.oracle import LabelMoments, Oracle, RowBounds, moments
 from privopt.oracle.reach import FunctionFacts, Reach
 from privopt.oracle.sealed import KEY
-from privopt.solvers import catalogue
 from privopt.solvers import objective_perturbation as solver_module
 
 from .integers import coarse
 from .mutant import Mutant
 
 STD = 512 * math.sqrt(sum(256 ** (2 * i) for i in range(4)))
+FINE = 512 * math.sqrt(sum(256 ** (2 * i) for i in range(5)))
 
 
 # ---------------------------------------------------------------- checks
@@ -82,16 +83,15 @@ def hidden_law() -> str | None:
 
 
 def tolerance_covers() -> str | None:
-    """A quarter of each planned tolerance is at least the distance of b from an exact draw."""
+    """A quarter of the least tolerance is at least the distance of b from an exact draw, where
+    nothing else asks for more."""
     problem = Problem(Logistic(), L2Ball(2.0))
-    for n, p, delta in ((10**6, 4, 1e-7), (10**6, 400, 1e-7), (10**6, 30, 0.0)):
-        facts = Facts(problem, n, p, "zero_out")
-        settings: Any = catalogue()["objective_perturbation"].settings(
-            facts, Budget(1.0, delta), hardened=True, noise="gaussian" if delta else "pure"
-        )
-        length = p + 1 + 13 * math.sqrt(p + 1) if delta == 0 else math.sqrt(p) / 2
-        if settings.tolerance < 4 * settings.noise_multiplier * length / STD:
-            return f"tolerance {settings.tolerance:.1g} does not cover the noise's rounding"
+    for p, noise in ((4, "gaussian"), (400, "gaussian"), (30, "pure")):
+        facts = Facts(problem, 1000, p, "zero_out")
+        found = solver_module.hardened_tolerance(facts, noise, 1e-12, 3.0, 1e12)  # type: ignore[arg-type]
+        length = p + 1 + 13 * math.sqrt(p + 1) if noise == "pure" else math.sqrt(p) / 2
+        if found < 4 * 3.0 * length / FINE:
+            return f"a tolerance of {found:.1g} does not cover the noise's rounding"
     return None
 
 
@@ -99,7 +99,7 @@ def refused_when_uncovered() -> str | None:
     facts = FunctionFacts(1.0, 0.25, 1, 1, True, True, 9)
     reach = Reach("function", 1.0, 1.0, facts=facts)
     mechanism = objective_perturbation.ObjectivePerturbation(
-        "gaussian", 100.0, 1.0, 1e-9, 8.0, hardened=True
+        "gaussian", 100.0, 1.0, 1e-12, 8.0, hardened=True
     )
     try:
         mechanism.numerics(reach)
@@ -114,7 +114,7 @@ def shares_add_up() -> str | None:
     total = 3.0 / scale + 1 / cover.multiplier
     if total > 0.2 * (1 + 1e-12):
         return f"spends {total:.4g} of 0.2"
-    needed = 2 * scale * (4 + 1 + 13 * math.sqrt(5)) / STD
+    needed = 2 * scale * (4 + 1 + 13 * math.sqrt(5)) / FINE
     return None if cover.movement >= needed else "the mask does not cover the draw's error"
 
 
@@ -141,19 +141,22 @@ def labels_within() -> str | None:
 
 
 def numerics_counted() -> str | None:
+    """Eleven Gaussian variables inside, for pure noise in five coordinates."""
     facts = FunctionFacts(1.0, 0.25, 1, 1, True, True, 5)
     reach = Reach("function", 1.0, 1.0, facts=facts)
     mechanism = objective_perturbation.ObjectivePerturbation(
-        "gaussian", 4.0, 1.0, 1e-3, 8.0, hardened=True
+        "pure", 4.0, 1.0, 1e-3, 8.0, hardened=True
     )
-    found, right = mechanism.numerics(reach), 10 * 169 / 24 / STD**2
+    found = mechanism.numerics(reach)
     assert found is not None
-    return None if found.log_ratio >= right else "variables are missing from the slack"
+    enough = found.log_ratio >= 11 * 169 / 24 / FINE**2
+    return None if enough else "variables are missing from the slack"
 
 
 # ---------------------------------------------------------------- bugs
 def masks() -> Iterator[Mutant]:
-    honest_step, honest_scale = Mask.step.fget, mask.pure_scale  # type: ignore[attr-defined]
+    honest_step: Any = Mask.step.fget  # type: ignore[attr-defined]
+    honest_scale = mask.pure_scale
 
     def step(change: Callable[[Mask, float], float]) -> property:
         return property(lambda self: change(self, honest_step(self)))
@@ -203,7 +206,7 @@ def masks() -> Iterator[Mutant]:
         "noise inside of half its size",
         hidden_law,
         "law",
-        (rounded, "discrete_gaussian", coarse(0.5)),
+        (rounded, "fine_gaussian", coarse(0.5, fine_gaussian)),
     )
     yield mutant(
         "length of p instead of p + 1 Gaussians in norm-Gamma noise",
@@ -251,7 +254,7 @@ def masks() -> Iterator[Mutant]:
 
 
 def _short_length(source: Any, scale: float, p: int) -> Any:
-    drawn = discrete_gaussian(source, 2 * p) / STD
+    drawn = fine_gaussian(source, 2 * p) / FINE
     return drawn[:p] * (scale * float(np.linalg.norm(drawn[p:])))
 
 

@@ -16,12 +16,12 @@ import math
 import numpy as np
 
 from privopt.noise.discrete import (
-    GAUSSIAN_DISTANCE,
-    GAUSSIAN_LOG_RATIO,
-    GAUSSIAN_STD,
+    FINE_DISTANCE,
+    FINE_LOG_RATIO,
+    FINE_STD,
     OUTSIDE,
     TAIL,
-    discrete_gaussian,
+    fine_gaussian,
 )
 from privopt.noise.source import Source
 
@@ -30,7 +30,7 @@ UNIT = 2.0**-53
 
 def gaussian(source: Source, std: float, p: int) -> np.ndarray:
     """p independent N(0, std^2) coordinates, but for ``std * gaussian_error(p)`` in l2."""
-    return discrete_gaussian(source, p) * (std / GAUSSIAN_STD)
+    return fine_gaussian(source, p) * (std / FINE_STD)
 
 
 def norm_gamma(source: Source, scale: float, p: int) -> np.ndarray:
@@ -40,14 +40,14 @@ def norm_gamma(source: Source, scale: float, p: int) -> np.ndarray:
     degrees of freedom, and the mixture over W of N(0, W I) has density proportional to the integral
     of w^(-1/2) exp(-(r^2/w + w)/2), which is sqrt(2 pi) exp(-r).
     """
-    drawn = discrete_gaussian(source, 2 * p + 1) / GAUSSIAN_STD
+    drawn = fine_gaussian(source, 2 * p + 1) / FINE_STD
     return drawn[:p] * (scale * float(np.linalg.norm(drawn[p:])))
 
 
 def gaussian_error(p: int) -> float:
     """l2 distance of ``gaussian`` from an exact draw, in units of its standard deviation: half a
     step in each coordinate, and three roundings of the product."""
-    return math.sqrt(p) / (2 * GAUSSIAN_STD) + 3 * UNIT * _length(p)
+    return math.sqrt(p) / (2 * FINE_STD) + 3 * UNIT * _length(p)
 
 
 def norm_gamma_error(p: int) -> float:
@@ -57,7 +57,7 @@ def norm_gamma_error(p: int) -> float:
     """
     halves = math.sqrt(p) * _length(p + 1) + math.sqrt(p + 1) * (_length(p) + 1)
     roundings = (p + 8) * UNIT * _length(p + 1) ** 2
-    return halves / (2 * GAUSSIAN_STD) + roundings
+    return halves / (2 * FINE_STD) + roundings
 
 
 def _length(p: int) -> float:
@@ -71,7 +71,7 @@ TAIL_CHANCE = 2 * math.exp(-(TAIL**2) / 2)
 
 def gaussian_numerics(p: int) -> tuple[float, float]:
     """Log ratio and distance of the law of p discrete Gaussians from rounded ones."""
-    return p * GAUSSIAN_LOG_RATIO, p * (GAUSSIAN_DISTANCE + OUTSIDE)
+    return p * FINE_LOG_RATIO, p * (FINE_DISTANCE + OUTSIDE)
 
 
 def norm_gamma_numerics(p: int) -> tuple[float, float]:
