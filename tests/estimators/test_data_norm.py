@@ -18,6 +18,7 @@ from privopt import (
     Ridge,
 )
 from privopt.audit import hostile_pairs, record, replay
+from privopt.audit.replay import in_units
 from privopt.facts import Facts
 from privopt.losses import Logistic
 from privopt.mechanisms.standardizer import norm_bound
@@ -180,7 +181,8 @@ def test_the_noise_of_the_histogram_follows_from_its_share(far):
         model = Ridge(1.0, 1e-6, data_norm="private", solver="noisy_gd", random_state=seed)
         tape = record(lambda X, y, model=model: model.fit(X, y).coef_, (X, y))[1]
         first = tape.releases[0]
-        seen.append((first.result - first.payload) * math.sqrt(SHARE) * gaussian_mu(1.0, 1e-6))
+        before = in_units(first.payload, first.reach)
+        seen.append((first.result - before) * math.sqrt(SHARE) * gaussian_mu(1.0, 1e-6))
     noise = np.concatenate(seen)
     assert np.sqrt(np.mean(noise**2)) == pytest.approx(1.0, abs=5 / math.sqrt(2 * len(noise)))
 

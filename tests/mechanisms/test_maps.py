@@ -8,7 +8,6 @@ from privopt.mechanisms.maps import (
     Coordinates,
     Linear,
     Loosen,
-    Pick,
     Rescale,
     Scale,
     Shift,
@@ -166,9 +165,6 @@ def test_a_bound_for_each_coordinate_as_a_range():
     assert Rescale(radius).stretch(radius) == 1.0
     assert Rescale(np.full(4, 2.0)).stretch(radius) == 2.5
     np.testing.assert_array_equal(Rescale(radius).apply(2 * radius), np.full(4, 2.0))
-    picked = Pick(2)
-    assert picked.stretch(radius) == 2.0
-    np.testing.assert_array_equal(picked.apply(radius), [2.0])
     with pytest.raises(ValueError, match="not restated"):
         Spread("l2")
     with pytest.raises(ValueError, match="positive and finite"):

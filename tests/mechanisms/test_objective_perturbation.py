@@ -24,7 +24,7 @@ from privopt.losses import (
 )
 from privopt.mechanisms import Gate, ObjectivePerturbation
 from privopt.mechanisms import minimise as minimiser
-from privopt.noise import SeededSource, SilentSource
+from privopt.noise import SeededSource, SilentSource, rounded
 from privopt.oracle import Oracle, RowBounds
 from privopt.privacy import Refused
 from privopt.privacy.kinds import Gaussian, ObjectiveGaussian, Pure
@@ -202,7 +202,7 @@ def test_released_minimisers_are_stationary_points():
         sealed = over(X, y, Logistic(), bounds=bounds, form=form)
         mechanism = ObjectivePerturbation("gaussian", 3.0, lam, 1e-9, 1e-3)
         theta = Gate(SeededSource(9)).release(mechanism, sealed)
-        b = 3.0 * math.hypot(1.0, 0.5) * SeededSource(9).noise.standard_normal(4)
+        b = rounded.gaussian(SeededSource(9), 3.0 * math.hypot(1.0, 0.5), 4)
         rows = X * np.minimum(1, 1 / np.linalg.norm(X, axis=1))[:, None]
         rows = np.column_stack([rows, np.full(200, 0.5)])
         gradient = rows.T @ (-y * expit(-y * (rows @ theta))) + lam * theta + b

@@ -168,20 +168,30 @@ def test_hardened_where_it_can_be():
     assert choose_hardened(None, True, 10.0, 10**6)
     assert not choose_hardened(None, True, 1e-4, 10**6)
     assert not choose_hardened(None, True, 0.01, 10**9)
-    assert not choose_hardened(None, False, 10.0, 100)
+    assert choose_hardened(None, False, 10.0, 100, 50)
+    assert not choose_hardened(None, False, 1e5, 100, 50)  # its mask would be too wide
+    assert not choose_hardened(None, False, 1e-4, 100, 50)
     assert not choose_hardened(False, True, 10.0, 100)
-    for gaussian, multiplier, records in ((False, 10.0, 10), (True, 1e-4, 10), (True, 0.01, 10**9)):
+    for gaussian, multiplier, records in ((False, 1e7, 10), (True, 1e-4, 10), (True, 0.01, 10**9)):
         with pytest.raises(ValueError, match="hardened=True needs"):
             choose_hardened(True, gaussian, multiplier, records)
 
 
-def test_pure_gradient_descent_is_not_hardened():
+def test_pure_gradient_descent():
+    """Hardened where the mask over its noise is narrow, in floating point beyond."""
     X, y = np.eye(3), np.ones(3)
     problem = Problem(Logistic(), L2Ball(1.0))
-    result = solve(problem, X, y, budget=Budget(1.0), solver="noisy_gd", n_iter=2)
-    assert result.certificate.numerics is None
+
+    def run(epsilon, **choices):
+        return solve(
+            problem, X, y, budget=Budget(epsilon), solver="noisy_gd", n_iter=2, **choices
+        ).certificate.numerics
+
+    assert run(1.0)["exact_releases"] == 2
+    assert run(1.0, hardened=False) is None
+    assert run(1e-5) is None
     with pytest.raises(ValueError, match="hardened=True needs"):
-        solve(problem, X, y, budget=Budget(1.0), solver="noisy_gd", n_iter=2, hardened=True)
+        run(1e-5, hardened=True)
 
 
 # ---------------------------------------------------------------- counts

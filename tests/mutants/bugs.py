@@ -19,6 +19,7 @@ from privopt.geometry import L2Ball, WholeSpace
 from privopt.losses import Huber, Logistic, Squared
 from privopt.mechanisms import (
     additive,
+    mask,
     objective_perturbation,
     on_grid,
     output_perturbation,
@@ -30,7 +31,7 @@ from privopt.mechanisms.greedy_scores import GreedyScores
 from privopt.mechanisms.maps import VertexScores
 from privopt.mechanisms.output_perturbation import Minimiser
 from privopt.mechanisms.stable_sgd import StableSGD
-from privopt.noise import SeededSource, discrete_gaussian
+from privopt.noise import SeededSource, discrete_gaussian, discrete_laplace
 from privopt.noise import source as source_module
 from privopt.oracle import mapped, moments, queries
 from privopt.oracle.dense import DenseRows
@@ -64,6 +65,7 @@ from .geometry import geometry
 from .integers import coarse, integers
 from .learning import learning
 from .ledger_bugs import ledger
+from .masks import masks
 from .mutant import Mutant
 from .streams import streams
 from .torch_bugs import training
@@ -82,9 +84,14 @@ def scaled(module: Any, name: str, factor: float) -> tuple[Any, str, Any]:
 
 
 def quiet(module: Any, name: str, factor: float) -> tuple[tuple[Any, str, Any], ...]:
-    if (module, name) != (additive, "gaussian"):
-        return (scaled(module, name, factor),)
-    return scaled(module, name, factor), (on_grid, "discrete_gaussian", coarse(factor))
+    hardened = {
+        (additive, "gaussian"): (on_grid, "discrete_gaussian", coarse(factor)),
+        (additive, "norm_gamma"): scaled(on_grid, "norm_gamma", factor),
+        (additive, "laplace"): (on_grid, "discrete_laplace", coarse(factor, discrete_laplace)),
+        (output_perturbation, "gaussian"): (mask, "discrete_gaussian", coarse(factor)),
+    }
+    also = hardened.get((module, name))
+    return (scaled(module, name, factor), *([] if also is None else [also]))
 
 
 ADDITIVE = {
@@ -138,6 +145,8 @@ def noise() -> Iterator[Mutant]:
             (
                 (additive, name, _constant(getattr(additive, name))),
                 (on_grid, "discrete_gaussian", _same_integers),
+                (on_grid, "norm_gamma", _constant(on_grid.norm_gamma)),
+                (on_grid, "discrete_laplace", _same_integers),
             ),
             fresh(solver, delta),
             "fresh",
@@ -156,8 +165,11 @@ def noise() -> Iterator[Mutant]:
         )
         yield Mutant(
             f"output_perturbation: {name} noise averaged over two draws",
-            ((output_perturbation, name, _averaged(getattr(output_perturbation, name))),),
-            law("localization" if delta else "output_perturbation", delta),
+            (
+                (output_perturbation, name, _averaged(getattr(output_perturbation, name))),
+                (mask, "discrete_gaussian", _averaged_integers),
+            ),
+            law("localization" if delta else "output_perturbation", delta, runs=150),
             "law",
         )
     for solver, delta in (("output_perturbation", 0.0), ("output_perturbation", DELTA)):
@@ -186,7 +198,7 @@ def noise() -> Iterator[Mutant]:
         )
     yield Mutant(
         "norm-Gamma noise drawn as independent Laplaces",
-        ((additive, "norm_gamma", lambda source, scale, p: additive.laplace(source, scale, p)),),
+        ((on_grid, "norm_gamma", lambda source, scale, p: additive.laplace(source, scale, p)),),
         law("noisy_gd", 0.0),
         "law",
     )
@@ -232,6 +244,10 @@ def _averaged(honest: Callable[..., Any]) -> Callable[..., Any]:
     return lambda source, scale, size: (
         honest(source, scale, size) / 2 + honest(source, scale, size) / 2
     )
+
+
+def _averaged_integers(source: Any, size: Any) -> Any:
+    return (discrete_gaussian(source, size) + discrete_gaussian(source, size)) // 2
 
 
 def _smaller(honest: Callable[..., Any], factor: float) -> Callable[..., Any]:
@@ -315,9 +331,9 @@ def declared() -> Iterator[Mutant]:
     """A mechanism that declares half of the loss its noise gives."""
     for mechanism, solver, delta in (
         (on_grid.HardenedGaussian, "noisy_gd", DELTA),
-        (additive.Gaussian, "coordinate_descent", DELTA),
-        (additive.Laplace, "coordinate_descent", 0.0),
-        (additive.NormGamma, "noisy_gd", 0.0),
+        (on_grid.HardenedGaussian, "coordinate_descent", DELTA),
+        (on_grid.HardenedLaplace, "coordinate_descent", 0.0),
+        (on_grid.HardenedNormGamma, "noisy_gd", 0.0),
         (output_perturbation.OutputPerturbation, "output_perturbation", 0.0),
         (output_perturbation.OutputPerturbation, "localization", DELTA),
         (objective_perturbation.ObjectivePerturbation, "objective_perturbation", 0.0),
@@ -495,7 +511,7 @@ def _first_sums() -> Iterator[Mutant]:
         )
         yield Mutant(
             f"{solver}: moments of rows that are not clipped",
-            ((moments, "_clipped_sum", lambda X, power, bound: np.sum(X**power, axis=0) / bound),),
+            ((moments, "shorten", _unclipped),),
             replayed(solver, "zero_out", DELTA),
             "replay",
         )
@@ -1080,6 +1096,7 @@ ALL: list[Mutant] = [
         learning,
         geometry,
         integers,
+        masks,
         training,
     )
     for mutant in family()

@@ -26,9 +26,9 @@ from .mutant import Check, Mutant
 DELTA = 1e-5
 
 
-def coarse(factor: float) -> Callable[..., Any]:
+def coarse(factor: float, draw: Callable[..., Any] = discrete_gaussian) -> Callable[..., Any]:
     """The sampler's integers times a factor."""
-    return lambda source, size: np.rint(factor * discrete_gaussian(source, size)).astype(np.int64)
+    return lambda source, size: np.rint(factor * draw(source, size)).astype(np.int64)
 
 
 # ---------------------------------------------------------------- checks

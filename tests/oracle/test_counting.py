@@ -15,8 +15,8 @@ from privopt.oracle import (
     ClippedGradient,
     CountPositive,
     CountRecords,
-    LabelMoments,
     Lane,
+    LeastSquaresMoments,
     NormHistogram,
     Oracle,
     RowBounds,
@@ -193,7 +193,7 @@ def test_what_is_not_counted_is_refused():
     X, y, theta = records(20, 3)
     view = view_of(X, y, RowBounds(1.0))
     with pytest.raises(Refused, match="could not be computed"):
-        view.ask(LabelMoments(), steps=STEPS)
+        view.ask(LeastSquaresMoments(RowBounds(1.0), 1.0), steps=STEPS)
     sealed = view.ask(ClippedGradient(Logistic(), 1.0), theta, steps=STEPS)
     with pytest.raises(Refused, match="released as it is"):
         sealed.through(Scale(2.0))

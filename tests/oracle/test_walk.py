@@ -248,3 +248,45 @@ def test_a_walk_shows_nothing(monkeypatch):
         walk.ask_along(1)
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
+
+
+# ---------------------------------------------------------------- in exact integers
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bounds", BOUNDS.values(), ids=BOUNDS)
+def test_counts_along_a_walk(kind, bounds):
+    """Close to the sum in floating point, the sum of the records' own integers in every order, and
+    no record beyond its steps."""
+    X, y = data()
+    rng, steps = np.random.default_rng(2), 1000.0
+
+    def counted(rows, labels):
+        oracle = oracle_over(KINDS[kind](rows), labels, bounds)
+        query = CoordinateClippedGradient(Logistic(), 0.3, bounds, oracle.dimension, "coordinates")
+        view = oracle.everything()
+        walk, found = view.walk(query, np.full(oracle.dimension, 0.1)), []
+        for j in (0, 3, oracle.dimension - 1):
+            walk.move(j, 0.7)
+            sealed = walk.ask_along(j, steps=steps)
+            question = SquaresAlong(j, bounds, oracle.dimension)
+            square = view.ask(question, steps=steps)
+            found += [int(sealed.open(KEY)[0]), int(square.open(KEY)[0])]
+            off = N * sealed.reach.grid.step + 1e-5
+            assert abs(found[-2] * sealed.reach.grid.step - walk.ask_along(j).open(KEY)[0]) <= off
+            off = N * square.reach.grid.step + 1e-5
+            assert abs(found[-1] * square.reach.grid.step - view.ask(question).open(KEY)[0]) <= off
+        return np.array(found)
+
+    whole, order = counted(X, y), rng.permutation(N)
+    assert np.array_equal(counted(X[order], y[order]), whole)
+    parts = np.array([counted(X[i : i + 1], y[i : i + 1]) for i in range(N)])
+    assert np.array_equal(parts.sum(axis=0), whole)
+    assert np.abs(parts).max() <= steps
+    assert np.abs(parts).max() > 0.5 * steps
+
+
+def test_a_gram_matrix_is_not_counted():
+    bounds = BOUNDS["entries"]
+    view = oracle_over(*data(False), bounds, classification=False).everything()
+    walk = view.walk(GramGradient(2.0, 1.0, bounds, P), np.zeros(P))
+    with pytest.raises(Refused, match="has no answer in integers"):
+        walk.ask_along(0, steps=100.0)

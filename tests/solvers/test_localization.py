@@ -8,6 +8,7 @@ from privopt.facts import Facts
 from privopt.geometry import Box, L1Ball, L2Ball, Near, Simplex, WholeSpace
 from privopt.losses import Absolute, Hinge, Logistic
 from privopt.mechanisms import Gate, Minimiser, OutputPerturbation
+from privopt.mechanisms.mask import PURE_GROWTH
 from privopt.noise import SeededSource, SilentSource
 from privopt.oracle import Oracle, RowBounds
 from privopt.solvers import catalogue, declare
@@ -61,7 +62,7 @@ def test_known_radii():
     t, strong = 2 * np.log(n), n * l2
     pure = SOLVER.settings(Facts(task, n, p, "replace_one"), Budget(1.0, 0.0, "replace_one"))
     assert pure.regularisation == strong
-    tau = 2 / (strong * 0.5)
+    tau = PURE_GROWTH * 2 / (strong * 0.5)
     assert pure.radius == pytest.approx(tau * (p + np.sqrt(2 * p * t) + t), rel=2e-3)
     budget = Budget(1.0, 1e-6, "replace_one")
     gaussian = SOLVER.settings(Facts(task, n, p, "replace_one"), budget)

@@ -13,6 +13,7 @@ from privopt.facts import Facts
 from privopt.geometry import Box, L1Ball, L2Ball, Simplex, WholeSpace
 from privopt.losses import Absolute, Hinge, Huber, Logistic, Quantile, SmoothedHinge, Squared
 from privopt.mechanisms import Gate
+from privopt.mechanisms.mask import PURE_GROWTH
 from privopt.noise import SeededSource, SilentSource
 from privopt.oracle import Oracle, RowBounds
 from privopt.privacy.budget import NEIGHBOURING
@@ -87,7 +88,7 @@ def test_the_bound_is_the_best_of_its_formulas(delta, relation, n, p, epsilon, l
         if delta:
             variance = p * steps * repeats * (reach / one) ** 2
         else:
-            variance = p * (p + 1) * (reach * steps * repeats / epsilon) ** 2
+            variance = p * (p + 1) * (PURE_GROWTH * reach * steps * repeats / epsilon) ** 2
         best["smooth", steps] = smooth_bound(n, 5.0, variance, steps, ridge)
         best["lipschitz", steps] = lipschitz_bound(n, 5.0, variance, steps, ridge)
         if ridge:

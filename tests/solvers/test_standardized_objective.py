@@ -21,7 +21,7 @@ from privopt.audit import Tape, hostile_pairs, noise_p_value, replay
 from privopt.facts import Facts
 from privopt.geometry import Box, L2Ball, WholeSpace
 from privopt.losses import CappedLogistic, Hinge, Huber, Logistic, Squared
-from privopt.mechanisms import Gate, additive
+from privopt.mechanisms import Gate, on_grid
 from privopt.mechanisms import objective_perturbation as perturbation
 from privopt.mechanisms.standardizer import norm_bound
 from privopt.noise import SeededSource
@@ -117,7 +117,9 @@ def test_the_certificate_holds_every_release(relation, epsilon):
     assert answer.thetas[0].shape == (5,)
     assert certificate.releases == 4
     log = declare(plan)
-    assert [event.mechanism for event in log] == ["Gaussian"] * 3 + ["ObjectivePerturbation"]
+    assert [event.mechanism for event in log] == ["HardenedGaussian"] * 3 + [
+        "ObjectivePerturbation"
+    ]
     s = plan.settings
     stated = [s.norm_multiplier, s.moment_multiplier, s.label_multiplier, s.noise_multiplier]
     assert [event.kinds[0].mu for event in log] == pytest.approx([1 / m for m in stated])
@@ -317,7 +319,8 @@ def test_classes_share_one_standardisation(relation):
     assert answer.row_map is not None
     assert certificate.releases == 2 + 2 * 3
     names = [event.mechanism for event in declare(plan)]
-    assert names == ["Gaussian"] * 2 + ["Gaussian", "ObjectivePerturbation"] * 3
+    first, last = "HardenedGaussian", "ObjectivePerturbation"
+    assert names == [first] * 2 + [first, last] * 3
     assert 0.9 * 3.0 < certificate.epsilon <= 3.0
     kinds = kinds_of(declare(plan))
     accountant = Accountant(relation)
@@ -458,6 +461,10 @@ def halved(draw):
     return less
 
 
+def half_integers(draw):
+    return lambda source, shape: draw(source, shape) // 2
+
+
 def tapes_of(plan, X, y, count):
     (oracle,) = oracles_for(plan, X, y)
     tapes = []
@@ -484,10 +491,10 @@ def test_every_release_draws_the_noise_it_declares(monkeypatch, delta, relation)
     plan = make_plan(1.0, delta, relation, n=60, features=2)
     X, y = table(60, 2)
     assert min(p_values(tapes_of(plan, X, y, 150))) > 1e-6
-    names = ("gaussian",) if delta else ("laplace", "norm_gamma")
     with monkeypatch.context() as context:
-        for name in names:
-            context.setattr(additive, name, halved(getattr(additive, name)))
+        for name in ("discrete_gaussian",) if delta else ("discrete_laplace",):
+            context.setattr(on_grid, name, half_integers(getattr(on_grid, name)))
+        context.setattr(on_grid, "norm_gamma", halved(on_grid.norm_gamma))
         mutant = p_values(tapes_of(plan, X, y, 150))
     assert max(mutant[:3]) < 1e-9
     assert mutant[3] > 1e-6
@@ -617,7 +624,7 @@ def test_the_certificate_is_never_exceeded(epsilon, choices, runs, power):
 def test_half_of_the_noise_exceeds_the_certificate(monkeypatch):
     """The same attack on runs that draw half of what they declare: above epsilon."""
     attack = Attack(2.0, 0.02, **STIFF)
-    monkeypatch.setattr(additive, "gaussian", halved(additive.gaussian))
+    monkeypatch.setattr(on_grid, "discrete_gaussian", half_integers(on_grid.discrete_gaussian))
     monkeypatch.setattr(perturbation, "gaussian", halved(perturbation.gaussian))
     found = lower_bound(attack.run(True, 900, 0), attack.run(False, 900, 10**6), 0.02)
     assert found > 2.0

@@ -19,7 +19,7 @@ from privopt.audit import Tape
 from privopt.facts import Facts
 from privopt.geometry import L2Ball
 from privopt.losses import Absolute, Huber, Logistic, SmoothedQuantile, Squared
-from privopt.mechanisms import Gate, additive
+from privopt.mechanisms import Gate, on_grid
 from privopt.mechanisms import Gaussian as Noise
 from privopt.mechanisms import objective_perturbation as perturbation
 from privopt.mechanisms.standardizer import norm_bound
@@ -345,7 +345,8 @@ def test_the_certificate_is_never_exceeded(epsilon, choices, runs, power):
 def test_half_of_the_noise_exceeds_the_certificate(monkeypatch):
     """The same attack on runs that draw half of what they declare: above epsilon."""
     attack = Attack(2.0, 0.02, **STIFF)
-    monkeypatch.setattr(additive, "gaussian", halved(additive.gaussian))
+    honest = on_grid.discrete_gaussian
+    monkeypatch.setattr(on_grid, "discrete_gaussian", lambda *what: honest(*what) // 2)
     monkeypatch.setattr(perturbation, "gaussian", halved(perturbation.gaussian))
     found = lower_bound(attack.run(True, 900, 0), attack.run(False, 900, 10**6), 0.02)
     assert found > 2.0

@@ -33,6 +33,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         random_state: int | None,
         ledger: Any = None,
         dataset: str | None = None,
+        hardened: bool | str = "auto",
     ) -> None:
         super().__init__(
             epsilon,
@@ -47,6 +48,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
             random_state,
             ledger,
             dataset,
+            hardened,
         )
         self.classes = classes
 

@@ -65,6 +65,7 @@ class LinearModel(BaseEstimator, ABC):
         random_state: int | None,
         ledger: Any = None,
         dataset: str | None = None,
+        hardened: bool | str = "auto",
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -78,6 +79,7 @@ class LinearModel(BaseEstimator, ABC):
         self.random_state = random_state
         self.ledger = ledger
         self.dataset = dataset
+        self.hardened = hardened
 
     # ------------------------------------------------------------ what subclasses say
     @abstractmethod
@@ -205,8 +207,8 @@ class LinearModel(BaseEstimator, ABC):
 
     def _plan(self, facts: Facts, budget: Budget) -> Plan:
         if self.data_norm == "private":
-            return choose_with_private_norm(facts, budget, self.solver)
-        return choose(facts, budget, self.solver)
+            return choose_with_private_norm(facts, budget, self.solver, self.hardened)
+        return choose(facts, budget, self.solver, hardened=self.hardened)
 
     # ------------------------------------------------------------ predict
     def _scores(self, X: Any, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:

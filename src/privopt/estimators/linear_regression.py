@@ -56,6 +56,9 @@ class LinearRegression(LinearRegressor):
         Charges every fit to the budget of ``dataset``, or refuses it before the data is read.
     dataset : str, optional
         Name of the budget in the ledger; may be left out if there is only one.
+    hardened : bool or "auto", default="auto"
+        Releases in exact integers: "auto" where the solver can, True or refuse, False in floating
+        point.
 
     Attributes
     ----------
@@ -98,6 +101,7 @@ class LinearRegression(LinearRegressor):
         random_state: int | None = None,
         ledger: Any = None,
         dataset: str | None = None,
+        hardened: bool | str = "auto",
     ) -> None:
         super().__init__(
             epsilon,
@@ -113,6 +117,7 @@ class LinearRegression(LinearRegressor):
             random_state=random_state,
             ledger=ledger,
             dataset=dataset,
+            hardened=hardened,
         )
         self.residual_clip = residual_clip
 

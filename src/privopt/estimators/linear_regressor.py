@@ -36,6 +36,7 @@ class LinearRegressor(RegressorMixin, LinearModel):
         random_state: int | None,
         ledger: Any = None,
         dataset: str | None = None,
+        hardened: bool | str = "auto",
     ) -> None:
         super().__init__(
             epsilon,
@@ -50,6 +51,7 @@ class LinearRegressor(RegressorMixin, LinearModel):
             random_state,
             ledger,
             dataset,
+            hardened,
         )
         self.target_bounds = target_bounds
 

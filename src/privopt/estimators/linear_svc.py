@@ -57,6 +57,9 @@ class LinearSVC(LinearClassifier):
         Charges every fit to the budget of ``dataset``, or refuses it before the data is read.
     dataset : str, optional
         Name of the budget in the ledger; may be left out if there is only one.
+    hardened : bool or "auto", default="auto"
+        Releases in exact integers: "auto" where the solver can, True or refuse, False in floating
+        point.
 
     Attributes
     ----------
@@ -102,6 +105,7 @@ class LinearSVC(LinearClassifier):
         random_state: int | None = None,
         ledger: Any = None,
         dataset: str | None = None,
+        hardened: bool | str = "auto",
     ) -> None:
         super().__init__(
             epsilon,
@@ -117,6 +121,7 @@ class LinearSVC(LinearClassifier):
             random_state,
             ledger,
             dataset,
+            hardened,
         )
         self.loss = loss
         self.width = width

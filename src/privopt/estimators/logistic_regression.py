@@ -53,6 +53,9 @@ class LogisticRegression(LinearClassifier):
         Charges every fit to the budget of ``dataset``, or refuses it before the data is read.
     dataset : str, optional
         Name of the budget in the ledger; may be left out if there is only one.
+    hardened : bool or "auto", default="auto"
+        Releases in exact integers: "auto" where the solver can, True or refuse, False in floating
+        point.
 
     Attributes
     ----------
@@ -95,6 +98,7 @@ class LogisticRegression(LinearClassifier):
         random_state: int | None = None,
         ledger: Any = None,
         dataset: str | None = None,
+        hardened: bool | str = "auto",
     ) -> None:
         super().__init__(
             epsilon,
@@ -110,6 +114,7 @@ class LogisticRegression(LinearClassifier):
             random_state,
             ledger,
             dataset,
+            hardened,
         )
 
     def _loss(self) -> Logistic:

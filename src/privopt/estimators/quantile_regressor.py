@@ -71,6 +71,9 @@ class QuantileRegressor(LinearRegressor):
         Charges every fit to the budget of ``dataset``, or refuses it before the data is read.
     dataset : str, optional
         Name of the budget in the ledger; may be left out if there is only one.
+    hardened : bool or "auto", default="auto"
+        Releases in exact integers: "auto" where the solver can, True or refuse, False in floating
+        point.
 
     Attributes
     ----------
@@ -116,6 +119,7 @@ class QuantileRegressor(LinearRegressor):
         random_state: int | None = None,
         ledger: Any = None,
         dataset: str | None = None,
+        hardened: bool | str = "auto",
     ) -> None:
         super().__init__(
             epsilon,
@@ -131,6 +135,7 @@ class QuantileRegressor(LinearRegressor):
             random_state=random_state,
             ledger=ledger,
             dataset=dataset,
+            hardened=hardened,
         )
         self.quantile = quantile
         self.width = width
@@ -158,7 +163,7 @@ class QuantileRegressor(LinearRegressor):
     def _plan(self, facts: Facts, budget: Budget) -> Plan:
         # A column of ones needs no bound.
         if self.intercept_only:
-            return choose(facts, budget, self.solver)
+            return choose(facts, budget, self.solver, hardened=self.hardened)
         return super()._plan(facts, budget)
 
     def _design(self, X: Any) -> Any:

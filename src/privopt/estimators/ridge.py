@@ -57,6 +57,9 @@ class Ridge(LinearRegression):
         Charges every fit to the budget of ``dataset``, or refuses it before the data is read.
     dataset : str, optional
         Name of the budget in the ledger; may be left out if there is only one.
+    hardened : bool or "auto", default="auto"
+        Releases in exact integers: "auto" where the solver can, True or refuse, False in floating
+        point.
 
     Attributes
     ----------
@@ -99,6 +102,7 @@ class Ridge(LinearRegression):
         random_state: int | None = None,
         ledger: Any = None,
         dataset: str | None = None,
+        hardened: bool | str = "auto",
     ) -> None:
         super().__init__(
             epsilon,
@@ -115,6 +119,7 @@ class Ridge(LinearRegression):
             random_state=random_state,
             ledger=ledger,
             dataset=dataset,
+            hardened=hardened,
         )
         self.alpha = alpha
 

@@ -16,8 +16,11 @@ from privopt.mechanisms.objective_perturbation import ObjectivePerturbation
 from privopt.mechanisms.on_grid import (
     HardenedGaussian,
     HardenedLaplace,
+    HardenedNormGamma,
     choose_hardened,
     gaussian_noise,
+    laplace_noise,
+    norm_gamma_noise,
 )
 from privopt.mechanisms.output_perturbation import Minimiser, OutputPerturbation
 from privopt.mechanisms.rank_quantile import RankQuantile
@@ -36,6 +39,7 @@ __all__ = [
     "GridWalk",
     "HardenedGaussian",
     "HardenedLaplace",
+    "HardenedNormGamma",
     "Hook",
     "KNorm",
     "Laplace",
@@ -51,5 +55,7 @@ __all__ = [
     "Standardizer",
     "choose_hardened",
     "gaussian_noise",
+    "laplace_noise",
+    "norm_gamma_noise",
     "same_event",
 ]

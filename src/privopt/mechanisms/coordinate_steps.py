@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,13 @@ def step_along(
     length = factor / smoothness
     moved = float(penalty.prox(at - length * gradient, length))
     return moved if math.isfinite(moved) else at
+
+
+def spread_of(mechanism: Any) -> float:
+    """Standard deviation of a Gaussian or Laplace release, in units of its reach; 0 for none."""
+    if mechanism is None:
+        return 0.0
+    return mechanism.multiplier * (math.sqrt(2) if mechanism.accepts == "l1" else 1.0)
 
 
 class ColumnSquares:

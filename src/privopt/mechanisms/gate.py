@@ -7,8 +7,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from privopt.mechanisms.correlated import CorrelatedGaussian, Stream
-from privopt.mechanisms.mechanism import Mechanism
-from privopt.mechanisms.on_grid import OnGrid
+from privopt.mechanisms.mechanism import Exact, Mechanism
 from privopt.noise import Source
 from privopt.oracle.reach import Reach
 from privopt.oracle.sealed import KEY, Sealed
@@ -93,7 +92,7 @@ class Gate:
             reach.sampling,
             reach.lane,
             None if stream is None else stream.position(reach),
-            mechanism.numerics(reach) if isinstance(mechanism, OnGrid) else None,
+            mechanism.numerics(reach) if isinstance(mechanism, Exact) else None,
         )
         if reach.grid is not None and event.numerics is None:
             raise Refused(f"{type(mechanism).__name__} takes no sum on a grid.")

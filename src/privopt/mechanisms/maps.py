@@ -150,21 +150,6 @@ class Spread:
         return payload
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
-    """x -> one of its coordinates, a vector of length one, bounded alike in every norm."""
-
-    index: int
-    norm_out: ReachNorm = "l2"
-    norm_in: ReachNorm = "coordinates"
-
-    def stretch(self, radius: Any) -> Any:
-        return float(radius[self.index])
-
-    def apply(self, payload: Any) -> Any:
-        return payload[[self.index]]
-
-
 @dataclass(frozen=True, eq=False)
 class VertexScores:
     """x -> minus the inner products with the vertices of a polytope, the best vertex highest.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from privopt.noise import Source
 from privopt.oracle.reach import Reach, ReachNorm
+from privopt.privacy.events import Numerics
 from privopt.privacy.kinds import Kind
 
 
@@ -24,4 +25,13 @@ class Mechanism(Protocol):
 
     def run(self, payload: Any, reach: Reach, source: Source) -> Any:
         """Draw the noise and return the public value. Total: it never fails because of data."""
+        ...
+
+
+@runtime_checkable
+class Exact(Protocol):
+    """A mechanism that can release exact integers times a public step."""
+
+    def numerics(self, reach: Reach) -> Numerics | None:
+        """How far a release is from the law of its kinds; None if it is in floating point."""
         ...

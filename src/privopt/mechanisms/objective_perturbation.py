@@ -16,11 +16,14 @@ import numpy as np
 
 from privopt.geometry import Domain, WholeSpace
 from privopt.mechanisms.descend import descend
+from privopt.mechanisms.mask import Mask
 from privopt.mechanisms.minimise import minimise
-from privopt.noise import Source, gaussian, norm_gamma
+from privopt.noise import Source, rounded
+from privopt.noise.rounded import gaussian, norm_gamma
 from privopt.oracle.objective import Objective
 from privopt.oracle.reach import FunctionFacts, Reach, ReachNorm
 from privopt.privacy.budget import Refused
+from privopt.privacy.events import Numerics
 from privopt.privacy.kinds import Gaussian, Kind, ObjectiveGaussian, Pure
 
 Noise = Literal["pure", "gaussian"]
@@ -46,6 +49,9 @@ class ObjectivePerturbation:
     output_multiplier : float
         Noise on the released minimiser in units of 2 tolerance L / regularisation, which bounds how
         far two computed minimisers can differ from the exact ones: it pays for the tolerance.
+    hardened : bool, default=False
+        Output noise in exact integers (``Mask``); pure noise is then Laplace on each coordinate.
+        A quarter of the tolerance covers the distance of b from an exact draw.
     centre : tuple of float, optional
         Where the regulariser pulls; the origin by default.
     domain : Domain, optional
@@ -64,6 +70,10 @@ class ObjectivePerturbation:
     * gaussian: the profile of ``privacy.kinds.ObjectiveGaussian`` with mu = 1/multiplier, which
       needs the gradients of one record to stay in a fixed subspace (a line, for a GLM);
     * and in both cases the output noise composed on top.
+
+    Hardened, this holds for the program and not for real numbers alone, up to ``numerics``: the
+    exact minimiser is never published, and whatever the computed one's last digits tell beyond it
+    is within the tolerance that the integers cover (docs/proofs/masks.md).
     """
 
     noise: Noise
@@ -75,6 +85,7 @@ class ObjectivePerturbation:
     accepts: ReachNorm = "function"
     method: Method = "newton"
     domain: Domain = field(default_factory=WholeSpace)
+    hardened: bool = False
 
     def __post_init__(self) -> None:
         if self.method not in ("newton", "gradient"):
@@ -97,24 +108,47 @@ class ObjectivePerturbation:
             Gaussian(output, output),
         )
 
+    def numerics(self, reach: Reach) -> Numerics | None:
+        """How far the hardened program is from the law of ``kinds``; None in floating point."""
+        if not self.hardened:
+            return None
+        p, mask = self._facts(reach).dimension, self._mask(reach).numerics()
+        of_noise = (
+            rounded.norm_gamma_numerics if self.noise == "pure" else rounded.gaussian_numerics
+        )
+        ratio, distance = of_noise(p)
+        return Numerics(mask.log_ratio + ratio, mask.distance + distance)
+
     def run(self, payload: Objective, reach: Reach, source: Source) -> np.ndarray:
         facts = self._facts(reach)
-        p = facts.dimension
-        if self.noise == "pure":
-            b = norm_gamma(source, self.multiplier * reach.radius, p)
-        else:
-            b = gaussian(source, self.multiplier * facts.lipschitz, p)
+        p, draw = facts.dimension, norm_gamma if self.noise == "pure" else gaussian
+        b = draw(source, self._scale(reach), p)
         gradient_norm = self.tolerance * facts.lipschitz
         theta = self._minimise(payload, b, gradient_norm)
+        if self.hardened:
+            mask = self._mask(reach)
+            return mask.cover(mask.count(theta), source)
         scale = self.output_multiplier * 2 * gradient_norm / self.regularisation
-        if self.noise == "pure":
-            return theta + norm_gamma(source, scale, p)
-        return theta + gaussian(source, scale, p)
+        return theta + draw(source, scale, p)
+
+    def _scale(self, reach: Reach) -> float:
+        """Of the noise b: the scale of its length if pure, its standard deviation if Gaussian."""
+        unit = reach.radius if self.noise == "pure" else self._facts(reach).lipschitz
+        return self.multiplier * unit
+
+    def _mask(self, reach: Reach) -> Mask:
+        facts = self._facts(reach)
+        p, gradient_norm = facts.dimension, self.tolerance * facts.lipschitz
+        error = noise_error(self.noise, p) * self._scale(reach)
+        if 4 * error > gradient_norm * (1 + 1e-9):
+            raise Refused("the tolerance does not cover the rounding of the noise: enlarge it.")
+        movement = 2 * gradient_norm / self.regularisation
+        return Mask(self.noise, self.output_multiplier, movement, p)
 
     def _minimise(self, payload: Objective, b: np.ndarray, gradient_norm: float) -> np.ndarray:
         centre = np.zeros(b.size) if self.centre is None else np.array(self.centre)
         smoothness = payload.count * payload.loss.smoothness_in("l2", payload.rows.bounds.size)
-        # Half of the tolerance is left to the rounding error of the computed gradient.
+        # Half of the tolerance is left to the rounding of the computed gradient and of b.
         if self.method == "newton":
             return minimise(
                 payload,
@@ -145,3 +179,8 @@ class ObjectivePerturbation:
         if not math.isfinite(facts.lipschitz):
             raise Refused("objective perturbation needs a Lipschitz loss: clip its residual.")
         return facts
+
+
+def noise_error(noise: Noise, p: int) -> float:
+    """How far b is from an exact draw, in units of its scale."""
+    return rounded.norm_gamma_error(p) if noise == "pure" else rounded.gaussian_error(p)

@@ -17,11 +17,14 @@ import numpy as np
 from privopt.geometry import Domain, WholeSpace
 from privopt.losses import Smoothed
 from privopt.mechanisms.descend import descend
+from privopt.mechanisms.mask import Mask, mask_over, pure_scale
 from privopt.mechanisms.minimise import minimise
-from privopt.noise import Source, gaussian, norm_gamma
+from privopt.noise import Source, gaussian, rounded
+from privopt.noise.rounded import norm_gamma
 from privopt.oracle.objective import Objective
 from privopt.oracle.reach import FunctionFacts, Reach, ReachNorm
 from privopt.privacy.budget import Refused
+from privopt.privacy.events import Numerics
 from privopt.privacy.kinds import Gaussian, Kind, Pure
 
 
@@ -45,17 +48,23 @@ class OutputPerturbation:
         Density proportional to exp(-||b|| / (multiplier S)), or N(0, (multiplier S)^2 I).
     multiplier : float
     algorithm : Stable
+    hardened : bool, default=False
+        Exact integers: the result is counted in steps of a public grid and gets discrete Gaussian
+        noise; pure noise is put on the counts and covered by a mask, which takes ``PURE_SHARE`` of
+        the loss. The algorithm's sensitivity must include its own rounding errors.
 
     Formal guarantee
     ----------------
     (1/multiplier)-DP for pure noise in any dimension, exactly (1/multiplier)-GDP for Gaussian
-    noise, if the algorithm's sensitivity holds for every pair of neighbours.
+    noise, if the algorithm's sensitivity holds for every pair of neighbours. Hardened, up to
+    ``numerics`` (docs/proofs/masks.md).
     """
 
     noise: Literal["pure", "gaussian"]
     multiplier: float
     algorithm: Stable
     accepts: ReachNorm = "function"
+    hardened: bool = False
 
     def __post_init__(self) -> None:
         if self.noise not in ("pure", "gaussian"):
@@ -73,12 +82,33 @@ class OutputPerturbation:
             raise Refused("output perturbation takes all records of a view, not a sampled batch.")
         return self.algorithm.sensitivity(reach)
 
+    def numerics(self, reach: Reach) -> Numerics | None:
+        """How far the hardened program is from the law of ``kinds``; None in floating point."""
+        if not self.hardened:
+            return None
+        mask = self._mask(reach)
+        own = mask.numerics()
+        if self.noise == "gaussian":
+            return own
+        ratio, distance = rounded.norm_gamma_numerics(mask.dimension)
+        return Numerics(own.log_ratio + ratio, own.distance + distance)
+
     def run(self, payload: Objective, reach: Reach, source: Source) -> np.ndarray:
-        value = self.algorithm.value(payload)
-        scale = self.multiplier * self.sensitivity(reach)
+        value, sensitivity = self.algorithm.value(payload), self.sensitivity(reach)
+        if not self.hardened:
+            draw = norm_gamma if self.noise == "pure" else gaussian
+            return value + draw(source, self.multiplier * sensitivity, value.size)
+        mask = self._mask(reach)
+        counts = mask.count(value)
         if self.noise == "pure":
-            return value + norm_gamma(source, scale, value.size)
-        return value + gaussian(source, scale, value.size)
+            scale = pure_scale(self.multiplier, sensitivity)
+            counts += mask.count(norm_gamma(source, scale, value.size))
+        return mask.cover(counts, source)
+
+    def _mask(self, reach: Reach) -> Mask:
+        sensitivity, facts = self.sensitivity(reach), reach.facts
+        assert facts is not None
+        return mask_over(self.noise, self.multiplier, sensitivity, facts.dimension)
 
 
 def convex_facts(reach: Reach, what: str, *, smooth: bool = True) -> FunctionFacts:

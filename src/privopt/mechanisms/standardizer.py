@@ -13,8 +13,8 @@ from typing import Literal
 
 import numpy as np
 
-from privopt.mechanisms.additive import Gaussian, Laplace, NormGamma
 from privopt.mechanisms.gate import Gate
+from privopt.mechanisms.on_grid import gaussian_noise, laplace_noise, norm_gamma_noise
 from privopt.oracle import Moments, NormHistogram, Oracle, RowMap
 
 BINS = 64
@@ -38,6 +38,8 @@ class Standardizer:
         Height of the constant column beside features of about unit variance.
     clip : float, default=0.8
         Mapped rows are clipped to this multiple of their root mean square.
+    hardened : bool, default=False
+        Sums and noise in exact integers.
     """
 
     n: int
@@ -47,6 +49,7 @@ class Standardizer:
     quantile: float = 0.9
     column: float = 2.0
     clip: float = 0.8
+    hardened: bool = False
 
     def run(self, oracle: Oracle, gate: Gate) -> RowMap:
         """Two releases through the gate, then the public map they lead to."""
@@ -54,18 +57,22 @@ class Standardizer:
         edges = np.geomspace(SMALLEST_NORM, 1.0, BINS) * math.sqrt(features)
         pure = self.noise == "pure"
         histogram = NormHistogram(tuple(edges.tolist()), "l1" if pure else "l2")
-        counting = Laplace(self.norm_multiplier) if pure else Gaussian(self.norm_multiplier)
-        sealed = oracle.everything().ask(histogram)
+        counting = (laplace_noise if pure else gaussian_noise)(self.norm_multiplier, self.hardened)
+        sealed = oracle.everything().ask(histogram, steps=counting.steps)
         spread = self.norm_multiplier * float(sealed.reach.radius) * (math.sqrt(2) if pure else 1)
         counts = gate.release(counting, sealed)
         bound = norm_bound(edges, counts, self.quantile, self.n, spread)
 
         # ||x * x|| <= ||x||^2, and <= ||x|| because entries lie in [-1, 1].
         moments = Moments(bound, min(bound, bound**2))
-        adding = NormGamma if pure else Gaussian
-        sealed = oracle.everything().ask(moments)
+        adding = (
+            norm_gamma_noise(self.moment_multiplier, 2 * features, self.hardened)
+            if pure
+            else gaussian_noise(self.moment_multiplier, self.hardened)
+        )
+        sealed = oracle.everything().ask(moments, steps=adding.steps)
         movement = float(sealed.reach.radius)
-        sums = gate.release(adding(self.moment_multiplier), sealed)
+        sums = gate.release(adding, sealed)
         spread = self.moment_multiplier * movement * (math.sqrt(2 * features + 1) if pure else 1.0)
         return self._row_map(sums, moments, spread)
 

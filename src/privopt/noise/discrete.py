@@ -35,10 +35,13 @@ DIGIT_STD = 512
 TAIL = 13
 """Standard deviations beyond which a Gaussian digit is cut off."""
 GAUSSIAN_DIGITS = 4
+FINE_DIGITS = 5
 LAPLACE_DIGITS = 5
 
 GAUSSIAN_STD = DIGIT_STD * math.sqrt(sum(BASE ** (2 * i) for i in range(GAUSSIAN_DIGITS)))
 """Standard deviation of ``discrete_gaussian``: a little more than 2^33."""
+FINE_STD = DIGIT_STD * math.sqrt(sum(BASE ** (2 * i) for i in range(FINE_DIGITS)))
+"""Standard deviation of ``fine_gaussian``: a little more than 2^41."""
 LAPLACE_SCALE = 2.0**33
 """Scale of ``discrete_laplace``: chances fall by a factor e every so many integers."""
 
@@ -64,16 +67,24 @@ def rounding_mass(entries: int, bits: int = BITS) -> float:
     return entries * 2.0**-bits / 2
 
 
-GAUSSIAN_DISTANCE = GAUSSIAN_DIGITS * (
-    tail_mass(TAIL) + rounding_mass(2 * TAIL * DIGIT_STD + 1)
-) + (GAUSSIAN_DIGITS - 1) * smoothing_error(DIGIT_STD, BASE)
+def gaussian_distance(digits: int) -> float:
+    """Distance in variation of so many digits from the discrete Gaussian law."""
+    each = tail_mass(TAIL) + rounding_mass(2 * TAIL * DIGIT_STD + 1)
+    return digits * each + (digits - 1) * smoothing_error(DIGIT_STD, BASE)
+
+
+GAUSSIAN_DISTANCE = gaussian_distance(GAUSSIAN_DIGITS)
 """Distance in variation between ``discrete_gaussian`` and the discrete Gaussian law, for each
 variable: below 2^-110."""
+FINE_DISTANCE = gaussian_distance(FINE_DIGITS)
+"""The same for ``fine_gaussian``."""
 LAPLACE_DISTANCE = 2 * (LAPLACE_DIGITS * rounding_mass(BASE) + math.exp(-BASE / 2) * 1.001)
 """The same for ``discrete_laplace``: below 2^-117."""
 GAUSSIAN_LOG_RATIO = TAIL**2 / (24 * GAUSSIAN_STD**2) * 1.001
 """Bound on |log(discrete Gaussian / rounded Gaussian)| within ``TAIL`` deviations, for each
 variable: below 2^-63. Accounting for a Gaussian mechanism then holds up to twice that."""
+FINE_LOG_RATIO = TAIL**2 / (24 * FINE_STD**2) * 1.001
+"""The same for ``fine_gaussian``: below 2^-79."""
 OUTSIDE = tail_mass(TAIL - 1e-6)
 """Mass of the rounded Gaussian beyond the reach of that bound."""
 
@@ -178,10 +189,19 @@ def _laplace_tables() -> Tables:
 # ---------------------------------------------------------------- samplers
 def discrete_gaussian(source: Source, shape: tuple[int, ...] | int) -> np.ndarray:
     """Independent integers with chances proportional to exp(-k^2 / (2 GAUSSIAN_STD^2))."""
+    return _gaussian(source, shape, GAUSSIAN_DIGITS)
+
+
+def fine_gaussian(source: Source, shape: tuple[int, ...] | int) -> np.ndarray:
+    """The same with a standard deviation of FINE_STD, for noise that must be known closely."""
+    return _gaussian(source, shape, FINE_DIGITS)
+
+
+def _gaussian(source: Source, shape: tuple[int, ...] | int, digits: int) -> np.ndarray:
     tables = _gaussian_tables()
 
     def some(count: int) -> np.ndarray:
-        words, more = _words(source, (2, GAUSSIAN_DIGITS, count))
+        words, more = _words(source, (2, digits, count))
         return _compose(tables.digits(words, more, 0))
 
     return _in_blocks(source, some, shape)

@@ -34,6 +34,13 @@ def whole_steps(counts: np.ndarray, step: float) -> np.ndarray:
     return np.rint(counts).astype(np.int64) * int((1 - margin(1)) / step)
 
 
+def added_steps(parts: Any, step: float) -> int:
+    """Exact sum of records' numbers over a step, each cut off toward zero; the numbers are within
+    their bound but for a few roundings, which ``margin`` covers."""
+    counts = np.trunc(as_numpy(parts) * ((1 - margin(1)) / step))
+    return int(counts.astype(np.int64).sum())
+
+
 def shorten(lengths: Any, bound: float, dimension: int) -> np.ndarray:
     """What vectors of these lengths are multiplied by so that their integers obey the bound."""
     allowed = bound * (1 - margin(dimension))
@@ -57,3 +64,10 @@ def added(vectors: Any) -> Any:
         return xp.sum(xp.astype(xp.trunc(vectors), xp.int64), axis=0)
     np.trunc(vectors, out=vectors)
     return np.ones(len(vectors)) @ vectors
+
+
+def as_numpy(values: Any, dtype: Any = np.float64) -> np.ndarray:
+    """An array on the processor, whatever library it comes from."""
+    if is_numpy_array(values):
+        return values if dtype is None else values.astype(dtype, copy=False)
+    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=dtype)

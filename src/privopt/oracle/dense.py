@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
 
-from privopt.oracle.counting import EXACT, added, row_products, shorten
+from privopt.oracle.counting import EXACT, added, as_numpy, row_products, shorten
 from privopt.oracle.labels import labels_like
 from privopt.oracle.moments import shortened
 from privopt.oracle.rows import RowBounds, Weigh
@@ -105,12 +105,12 @@ class DenseRows:
             scaled = self._scaled(weights, rows)
             constants = weights * self.bounds.intercept
             lengths = (row_products(X, X) * scaled**2 + constants**2) ** 0.5
-            factors = shorten(_to_numpy(lengths), bound, self.dimension) / step
+            factors = shorten(as_numpy(lengths), bound, self.dimension) / step
             factors = self._xp.asarray(factors, device=device(X))
             counts = np.empty(self.dimension, dtype=np.int64)
-            counts[: int(X.shape[1])] = _to_numpy(added(X * (scaled * factors)[:, None]), np.int64)
+            counts[: int(X.shape[1])] = as_numpy(added(X * (scaled * factors)[:, None]), np.int64)
             if self.bounds.intercept:
-                counts[-1:] = _to_numpy(added((constants * factors)[:, None]), np.int64)
+                counts[-1:] = as_numpy(added((constants * factors)[:, None]), np.int64)
             return counts
 
         parts = self._over_blocks(theta, block, most=int(EXACT * step / bound))
@@ -125,7 +125,7 @@ class DenseRows:
     def totals(self, thetas: np.ndarray, weigh: Weigh) -> np.ndarray:
         def block(X: Any, rows: slice, slope: Any, offset: Any) -> np.ndarray:
             weights = self._weigh_many(X, rows, slope, offset, weigh)
-            return _to_numpy(self._xp.sum(weights, axis=0))
+            return as_numpy(self._xp.sum(weights, axis=0))
 
         return sum(self._over_blocks(thetas, block), np.zeros(len(thetas)))
 
@@ -133,10 +133,10 @@ class DenseRows:
         def block(X: Any, rows: slice, slope: Any, offset: Any) -> np.ndarray:
             weights = self._weigh_many(X, rows, slope, offset, weigh)
             scaled = weights if self._scale is None else weights * self._scale[rows][:, None]
-            sums = _to_numpy(scaled.T @ X)
+            sums = as_numpy(scaled.T @ X)
             if not self.bounds.intercept:
                 return sums
-            mass = _to_numpy(self._xp.sum(weights, axis=0))
+            mass = as_numpy(self._xp.sum(weights, axis=0))
             return np.column_stack([sums, self.bounds.intercept * mass])
 
         parts = self._over_blocks(thetas, block)
@@ -163,7 +163,14 @@ class DenseRows:
         return self._join(self._over_blocks(vector, block))
 
     def margins(self, theta: np.ndarray) -> Any:
-        return self._xp.asarray(self.precise().weights(theta, lambda z, y, size: z), copy=True)
+        # In an order of additions that does not depend on where a row stands: counts rest on it.
+        rows = self.precise()
+
+        def block(X: Any, part: slice, slope: Any, offset: float) -> Any:
+            return rows._settle(row_products(X, slope), part, offset)
+
+        parts = rows._over_blocks(theta, block)
+        return self._xp.concat(parts) if parts else self._xp.asarray(self._y, copy=True)
 
     def weigh_margins(self, margins: Any, where: Any, weigh: Weigh) -> Any:
         return weigh(margins, self._y[where], self._sizes[where])
@@ -240,10 +247,10 @@ class DenseRows:
         )
 
     def features(self, measure: Callable[[Any], np.ndarray]) -> np.ndarray:
-        return measure(_to_numpy(self._X, dtype=None))
+        return measure(as_numpy(self._X, dtype=None))
 
     def active(self) -> np.ndarray:
-        return np.ones(self.count) if self._active is None else _to_numpy(self._active)
+        return np.ones(self.count) if self._active is None else as_numpy(self._active)
 
     def within(self, norm: float) -> DenseRows:
         scale, sizes = shortened(self, norm)
@@ -325,9 +332,9 @@ class DenseRows:
             half if bool(self._xp.all(squared >= 0)) else half * self._xp.sign(squared)[:, None]
         )
         gram = np.zeros((self.dimension, self.dimension))
-        gram[:features, :features] = _to_numpy(signed.T @ half)
+        gram[:features, :features] = as_numpy(signed.T @ half)
         if self.bounds.intercept:
-            cross = _to_numpy(self._scaled(weights, rows) @ X) * self.bounds.intercept
+            cross = as_numpy(self._scaled(weights, rows) @ X) * self.bounds.intercept
             gram[features, :features] = gram[:features, features] = cross
             gram[features, features] = self._mass(weights, rows) * self.bounds.intercept**2
         return gram
@@ -336,7 +343,7 @@ class DenseRows:
         total = np.zeros(self.dimension)
         features = int(self._X.shape[1])
         for vector, mass in parts:
-            total[:features] += _to_numpy(vector)
+            total[:features] += as_numpy(vector)
             if self.bounds.intercept:
                 total[features] += self.bounds.intercept * mass
         return total
@@ -371,12 +378,6 @@ class DenseRows:
         with _blas().limit(limits=1):
             results = list(_pool(os.getpid(), workers).map(run, shares))
         return [result for share in results for result in share]
-
-
-def _to_numpy(values: Any, dtype: Any = np.float64) -> np.ndarray:
-    if is_numpy_array(values):
-        return values if dtype is None else values.astype(dtype, copy=False)
-    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=dtype)
 
 
 def _workers() -> int:

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from privopt.geometry.trust_region import svec
-from privopt.oracle.counting import whole_steps
+from privopt.oracle.counting import as_numpy, margin, shorten, whole_steps
 from privopt.oracle.reach import ReachNorm
 from privopt.oracle.rows import RawRows, RowBounds, Rows
 from privopt.privacy.budget import Refused
@@ -42,6 +42,15 @@ class LabelMoments:
 
         origin = np.zeros(rows.dimension)
         return np.array([rows.total(origin, clipped), rows.total(origin, squared)])
+
+    def count(self, rows: RawRows, at: np.ndarray, step: float) -> np.ndarray:
+        """Each part is shortened by two steps, so that cutting off, which moves the difference of
+        two records by at most sqrt(2) steps, leaves it within the diameter."""
+        origin = np.zeros(rows.dimension)
+        labels = as_numpy(rows.weights(origin, lambda z, y, size: y.clip(-1.0, 1.0)))
+        labels = labels * rows.active()
+        parts = np.stack([labels, labels**2]) * ((1 - margin(2) - 2 * step) / step)
+        return np.trunc(parts).astype(np.int64).sum(axis=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +101,19 @@ class Moments:
     def total(self, rows: RawRows, at: np.ndarray) -> np.ndarray:
         return rows.features(self._sums)  # an empty record's features are zeros
 
+    def count(self, rows: RawRows, at: np.ndarray, step: float) -> np.ndarray:
+        """Cutting off shortens both parts and keeps squares in their orthant: the bounds hold."""
+        return rows.features(lambda X: self._counts(X, step))
+
     def _sums(self, X: Any) -> np.ndarray:
         return np.concatenate([_clipped_sum(X, 1, self.first), _clipped_sum(X, 2, self.second)])
+
+    def _counts(self, X: Any, step: float) -> np.ndarray:
+        if sp.issparse(X) and not X.has_canonical_format:  # an entry stored twice is cut off once
+            X = X.copy()
+            X.sum_duplicates()
+        parts = [_counted_sum(X, 1, self.first, step), _counted_sum(X, 2, self.second, step)]
+        return np.concatenate(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +200,21 @@ def _clipped_sum(X: Any, power: int, bound: float) -> np.ndarray:
     total = np.zeros(X.shape[1])
     for rows in _blocks(X):
         total += weights[rows] @ np.asarray(X[rows], dtype=float) ** power
+    return total
+
+
+def _counted_sum(X: Any, power: int, bound: float, step: float) -> np.ndarray:
+    """``_clipped_sum`` in exact integers: each row over the bound, cut off to whole steps."""
+    factors = shorten(_power_norms(X, power), bound, X.shape[1]) / (bound * step)
+    if sp.issparse(X):
+        parts = X.data.astype(float) ** power * np.repeat(factors, np.diff(X.indptr))
+        entries = np.trunc(parts).astype(np.int64)
+        counts = sp.csr_array((entries, X.indices, X.indptr), shape=X.shape).sum(axis=0)
+        return np.asarray(counts).ravel()
+    total = np.zeros(X.shape[1], dtype=np.int64)
+    for rows in _blocks(X):
+        block = np.asarray(X[rows], dtype=float) ** power * factors[rows, None]
+        total += np.trunc(block, out=block).astype(np.int64).sum(axis=0)
     return total
 
 

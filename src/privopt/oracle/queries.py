@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
 from privopt.losses import Loss
-from privopt.oracle.counting import whole_steps
+from privopt.oracle.counting import added_steps, whole_steps
 from privopt.oracle.reach import ReachNorm, order_of
 from privopt.oracle.rows import CountedRows, RowBounds, Rows, WalkableRows
 from privopt.privacy.budget import Refused
@@ -226,6 +226,18 @@ class SquaresAlong:
         direction = np.zeros(rows.dimension)
         direction[self.index] = 1.0
         return np.array([rows.total(direction, lambda z, y, size: self._square(z))])
+
+    def count(self, rows: Rows, at: np.ndarray, step: float) -> np.ndarray:
+        """Squares are cut off downward and stay between 0 and their bound."""
+        if rows.bounds != self.bounds:
+            raise Refused("the rows' bounds are not those of the question.")
+        if not isinstance(rows, WalkableRows):
+            return np.zeros(1, dtype=np.int64) if rows.count == 0 else self._uncounted()
+        _, entries = rows.column(self.index)
+        return np.array([added_steps(self._square(entries), step)], dtype=np.int64)
+
+    def _uncounted(self) -> NoReturn:
+        raise Refused("this question has no answer in integers.")
 
     def _square(self, entries: Any) -> Any:
         return (entries * entries).clip(max=self.radius())

@@ -7,13 +7,15 @@ walk gives what ``View.ask`` gives at the same point, up to rounding, with the s
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
+from privopt.oracle.counting import added_steps, grid_step
 from privopt.oracle.queries import CoordinateClippedGradient, GramGradient, Query
-from privopt.oracle.reach import ReachNorm
-from privopt.oracle.rows import Rows, WalkableRows
+from privopt.oracle.reach import Grid, ReachNorm
+from privopt.oracle.rows import EmptyRows, Rows, WalkableRows
 from privopt.oracle.sealed import Sealed
 from privopt.oracle.sparse import SparseRows
 from privopt.privacy.budget import Refused
@@ -31,6 +33,10 @@ class Memory(Protocol):
 
     def total(self, at: np.ndarray) -> np.ndarray: ...
     def along(self, at: np.ndarray, index: int) -> float: ...
+    def count_along(self, at: np.ndarray, index: int, step: float) -> int:
+        """One coordinate of the sum in exact integers: each record's part over the step, cut off
+        toward zero. What a record adds depends on it alone."""
+        ...
 
 
 class Walk:
@@ -58,15 +64,24 @@ class Walk:
         total = self._safely(lambda: self._memory.total(self._at))
         return self._seal(total, self._query.norm, self._movement, self._single)
 
-    def ask_along(self, index: int, norm: ReachNorm = "l2") -> Sealed:
-        """One coordinate of the sum, a vector of length one, bounded alike in every norm."""
+    def ask_along(
+        self, index: int, norm: ReachNorm = "l2", *, steps: float | None = None
+    ) -> Sealed:
+        """One coordinate of the sum, a vector of length one, bounded alike in every norm; with
+        ``steps`` in exact integers, as ``View.ask`` has them."""
         self._check(index)
-        value = self._safely(lambda: np.array([self._memory.along(self._at, index)]))
         movement, single = (
             float(np.broadcast_to(size, self._at.shape)[index])
             for size in (self._movement, self._single)
         )
-        return self._seal(value, norm, movement, single)
+        if steps is None:
+            value = self._safely(lambda: np.array([self._memory.along(self._at, index)]))
+            return self._seal(value, norm, movement, single)
+        step = grid_step(movement, steps)
+        count = self._safely(lambda: self._memory.count_along(self._at, index, step))
+        sealed = self._seal(np.array([count], dtype=np.int64), norm, movement, single)
+        sealed.reach = replace(sealed.reach, grid=Grid(step, 1))
+        return sealed
 
     def _check(self, index: int) -> None:
         if not 0 <= index < self._at.size:
@@ -118,6 +133,11 @@ class Anew:
     def along(self, at: np.ndarray, index: int) -> float:
         return float(self.total(at)[index])
 
+    def count_along(self, at: np.ndarray, index: int, step: float) -> int:
+        if isinstance(self._rows, EmptyRows):
+            return 0
+        raise Refused("this question has no answer in integers.")
+
 
 class ColumnMemory:
     """Margins and slopes of all records; the sum too, once it was asked for.
@@ -153,6 +173,10 @@ class ColumnMemory:
         where, entries = self._rows.column(index)
         return float(entries @ self._slopes[where])
 
+    def count_along(self, at: np.ndarray, index: int, step: float) -> int:
+        where, entries = self._rows.column(index)
+        return added_steps(entries * self._slopes[where], step)
+
 
 class GramMemory:
     """Least squares: the Gram matrix once, then a step costs one of its columns."""
@@ -172,3 +196,6 @@ class GramMemory:
 
     def along(self, at: np.ndarray, index: int) -> float:
         return float(self._sum[index])
+
+    def count_along(self, at: np.ndarray, index: int, step: float) -> int:
+        raise Refused("a Gram matrix has no answer in integers.")

@@ -8,7 +8,7 @@ from typing import Any
 from privopt.facts import Facts
 from privopt.privacy import Budget, Refused
 from privopt.problem import Problem
-from privopt.solvers import Plan, catalogue, solver_named
+from privopt.solvers import Plan, Solver, catalogue, solver_named
 
 TIE = 1.25
 """Bounds this close say nothing about which solver is better: the fewer passes go first."""
@@ -36,15 +36,21 @@ class Ranking:
         return as_text(self)
 
 
-def rank(facts: Facts, budget: Budget) -> Ranking:
+def rank(facts: Facts, budget: Budget, hardened: bool | str = "auto") -> Ranking:
     """Try every solver of the catalogue on public facts."""
     plans: list[Plan] = []
     refused: dict[str, str] = {}
     for name, solver in catalogue().items():
-        sentence = solver.refuse(facts, budget)
-        if sentence is None:
-            plans.append(Plan(solver, facts, budget, solver.settings(facts, budget)))
-        else:
+        sentence = solver.refuse(facts, budget) or _soft(solver, hardened)
+        try:
+            if sentence is None:
+                settings = solver.settings(facts, budget, **_hard(solver, hardened))
+                plans.append(Plan(solver, facts, budget, settings))
+        except ValueError as problem:
+            if hardened is not True:
+                raise
+            sentence = str(problem)
+        if sentence is not None:
             refused[name] = sentence
     bounds = {plan.name: plan.settings.bound for plan in plans}
     # A solver that is measured worse than another is ranked as if its bound were not smaller.
@@ -87,14 +93,40 @@ def plan(
     return rank(Facts(problem, n, problem.dimension(p), budget.neighbouring, repeats), budget)
 
 
-def choose(facts: Facts, budget: Budget, solver: str = "auto", **choices: Any) -> Plan:
-    """The best plan, or the plan of a named solver with some settings chosen by hand."""
+def choose(
+    facts: Facts,
+    budget: Budget,
+    solver: str = "auto",
+    *,
+    hardened: bool | str = "auto",
+    **choices: Any,
+) -> Plan:
+    """The best plan, or the plan of a named solver with some settings chosen by hand.
+
+    ``hardened``: "auto" releases exact integers where a solver can, True takes no other solver, and
+    False stays with floating point.
+    """
+    if not isinstance(hardened, bool) and hardened != "auto":
+        raise ValueError(f'hardened must be True, False or "auto", got {hardened!r}.')
     if solver == "auto":
         if choices:
             raise ValueError('settings can be chosen only for a named solver, not for "auto".')
-        return rank(facts, budget).best
+        return rank(facts, budget, hardened).best
     named = solver_named(solver)
-    sentence = named.refuse(facts, budget)
+    sentence = named.refuse(facts, budget) or _soft(named, hardened)
     if sentence is not None:
         raise Refused(sentence)
-    return Plan(named, facts, budget, named.settings(facts, budget, **choices))
+    settings = named.settings(facts, budget, **_hard(named, hardened), **choices)
+    return Plan(named, facts, budget, settings)
+
+
+def _soft(solver: Solver, hardened: bool | str) -> str | None:
+    """A sentence for a solver that cannot do what is asked."""
+    if hardened is True and not solver.hardens:
+        return f"{solver.name} adds its noise in floating point: leave hardened=True out."
+    return None
+
+
+def _hard(solver: Solver, hardened: bool | str) -> dict[str, bool]:
+    """The choice, for solvers that have one."""
+    return {"hardened": hardened} if solver.hardens and isinstance(hardened, bool) else {}

@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from privopt.facts import Facts
-from privopt.mechanisms import Gate, Gaussian, Laplace
+from privopt.mechanisms import Gate, choose_hardened, gaussian_noise, laplace_noise
 from privopt.mechanisms.standardizer import BINS, SMALLEST_NORM, norm_bound
 from privopt.oracle import NormHistogram, Oracle, RowBounds
 from privopt.planner.choose import choose
@@ -53,6 +53,7 @@ class PrivateNormSettings(Settings):
     norm_quantile: float
     norm_noise: Noise
     norm_multiplier: float
+    norm_hardened: bool
     n: int
     inner: Settings
 
@@ -87,6 +88,7 @@ class PrivateNorm(Solver):
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> PrivateNormSettings:
         inner: Settings = choices.pop("inner")
         noise: Noise = choices.pop("noise")
+        hardened: bool | None = choices.pop("hardened", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         if noise == "pure":
@@ -101,6 +103,7 @@ class PrivateNorm(Solver):
             norm_quantile=QUANTILE,
             norm_noise=noise,
             norm_multiplier=multiplier,
+            norm_hardened=choose_hardened(hardened, True, multiplier, facts.n),
             n=facts.n,
             inner=inner,
         )
@@ -138,23 +141,26 @@ class PrivateNorm(Solver):
         return Answer([theta / units for theta in answer.thetas], data_norm=bound)
 
 
-def choose_with_private_norm(facts: Facts, budget: Budget, solver: str = "auto") -> Plan:
+def choose_with_private_norm(
+    facts: Facts, budget: Budget, solver: str = "auto", hardened: bool | str = "auto"
+) -> Plan:
     """A plan that needs no declared row bound. The problem's ``data_norm`` must be 1.
 
     A solver that standardises rows by itself needs no bound, and gets the whole budget.
     """
     if facts.problem.data_norm != 1:
         raise ValueError("rows are measured in the released bound: the problem's data_norm is 1.")
-    whole = choose(facts, budget, solver)
+    whole = choose(facts, budget, solver, hardened=hardened)
     if whole.solver.row_bounds(facts.problem).data_norm == math.inf:
         return whole
-    plan = _wrapped(facts, budget, whole.name, (1 - SHARE) * budget.epsilon * (1 - 1e-12), "pure")
+    almost = (1 - SHARE) * budget.epsilon * (1 - 1e-12)
+    plan = _wrapped(facts, budget, whole.name, almost, "pure", hardened)
     if budget.pure or Accountant(budget.neighbouring).epsilon(spend(declare(plan)), 0.0) < math.inf:
         return plan
     mu = gaussian_mu(budget.epsilon, budget.delta)
     epsilon = gaussian_epsilon(math.sqrt(1 - SHARE) * mu, budget.delta)
     for _ in range(40):
-        plan = _wrapped(facts, budget, whole.name, epsilon, "gaussian")
+        plan = _wrapped(facts, budget, whole.name, epsilon, "gaussian", hardened)
         found = Accountant(budget.neighbouring).epsilon(spend(declare(plan)), budget.delta)
         if found <= budget.epsilon:
             return plan
@@ -162,10 +168,18 @@ def choose_with_private_norm(facts: Facts, budget: Budget, solver: str = "auto")
     raise Refused(f"{whole.name} leaves no room for a private row bound: declare data_norm.")
 
 
-def _wrapped(facts: Facts, budget: Budget, solver: str, epsilon: float, noise: Noise) -> Plan:
-    inner = choose(facts, replace(budget, epsilon=epsilon), solver)
+def _wrapped(
+    facts: Facts,
+    budget: Budget,
+    solver: str,
+    epsilon: float,
+    noise: Noise,
+    hardened: bool | str,
+) -> Plan:
+    inner = choose(facts, replace(budget, epsilon=epsilon), solver, hardened=hardened)
     wrapper = PrivateNorm(inner.solver)
-    settings = wrapper.settings(facts, budget, inner=inner.settings, noise=noise)
+    wish = hardened if isinstance(hardened, bool) else None
+    settings = wrapper.settings(facts, budget, inner=inner.settings, noise=noise, hardened=wish)
     return Plan(wrapper, facts, budget, settings)
 
 
@@ -184,8 +198,10 @@ def _released_bound(
     edges = _edges(problem, features)
     pure = settings.norm_noise == "pure"
     histogram = NormHistogram(edges, "l1" if pure else "l2")
-    counting = (Laplace if pure else Gaussian)(settings.norm_multiplier)
-    counts = gate.release(counting, oracle.everything().ask(histogram))
+    counting = (laplace_noise if pure else gaussian_noise)(
+        settings.norm_multiplier, settings.norm_hardened
+    )
+    counts = gate.release(counting, oracle.everything().ask(histogram, steps=counting.steps))
     # A scale nobody knows has no safe side: the counts decide, however noisy they are.
     noise = settings.norm_multiplier if problem.column_bounds else 0.0
     return norm_bound(np.array(edges), counts, settings.norm_quantile, settings.n, noise)

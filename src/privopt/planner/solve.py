@@ -48,6 +48,7 @@ def solve(
     *,
     budget: Budget,
     solver: str = "auto",
+    hardened: bool | str = "auto",
     n_public: int | None = None,
     random_state: int | None = None,
     ledger: Any = None,
@@ -69,6 +70,9 @@ def solve(
     budget : Budget
     solver : str, default="auto"
         A name from the catalogue, or "auto" for the smallest bound.
+    hardened : bool or "auto", default="auto"
+        Releases in exact integers, which keep nothing in their low-order bits: "auto" where the
+        solver can, True or refuse, False in floating point.
     n_public : int, optional
         Declared number of records; required under add_remove.
     random_state : int, optional
@@ -97,7 +101,7 @@ def solve(
     n = public_count(int(X.shape[0]), budget, n_public)
     p = problem.dimension(int(X.shape[1]))
     facts = Facts(problem, n, p, budget.neighbouring, sparse=sp.issparse(X))
-    chosen = choose(facts, budget, solver, **choices)
+    chosen = choose(facts, budget, solver, hardened=hardened, **choices)
 
     def read() -> list[Oracle]:
         return [

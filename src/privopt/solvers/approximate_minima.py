@@ -33,6 +33,7 @@ from privopt.privacy import Budget
 from privopt.solvers.objective_perturbation import (
     ObjectivePerturbationSolver,
     ObjectiveSettings,
+    hardened_tolerance,
     least_tolerance,
 )
 from privopt.solvers.output_perturbation import moments
@@ -64,10 +65,25 @@ class ApproximateMinima(ObjectivePerturbationSolver):
                 raise ValueError(
                     f"tolerance {tolerance!r} is below the rounding error of a gradient."
                 )
-            found = replace(found, tolerance=float(tolerance))
+            covering = hardened_tolerance(
+                facts,
+                found.noise,
+                found.regularisation,
+                found.noise_multiplier,
+                found.output_multiplier,
+            )
+            if choices.get("hardened") and tolerance < covering:
+                raise ValueError(
+                    f"hardened=True needs a tolerance of at least {covering:.2g} here, "
+                    f"got {tolerance!r}."
+                )
+            hardened = found.hardened and tolerance >= covering
+            found = replace(found, tolerance=float(tolerance), hardened=hardened)
         lam = found.regularisation
         scale = found.output_multiplier * 2 * found.tolerance * facts.lipschitz() / lam
         spread, _ = moments(found.noise, facts.p, scale)
+        if found.noise == "pure" and found.hardened:
+            spread *= 2 * facts.p / (facts.p + 1)  # Laplace noise on each coordinate
         steep = facts.n * facts.smoothness() + lam
         return replace(found, bound=found.bound + steep / 2 * spread / facts.n, passes=200.0)
 

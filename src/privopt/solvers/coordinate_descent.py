@@ -21,7 +21,7 @@ import numpy as np
 
 from privopt.facts import Facts
 from privopt.geometry import Separable
-from privopt.mechanisms import Gate, Gaussian, Laplace
+from privopt.mechanisms import Gate, choose_hardened, gaussian_noise, laplace_noise
 from privopt.mechanisms.coordinate_steps import step_along
 from privopt.noise import SeededSource
 from privopt.oracle import CoordinateClippedGradient, Oracle, RowBounds
@@ -53,6 +53,7 @@ class CoordinateDescentSettings(Settings):
     l2: float
     n: int
     seed: int
+    hardened: bool
 
 
 class CoordinateDescent(Solver):
@@ -62,12 +63,14 @@ class CoordinateDescent(Solver):
     ----------------
     Every relation, every loss. Privacy rests on the clips of features and slope alone: T Gaussian
     releases of single coordinates are exactly mu-GDP together, T Laplace releases epsilon-DP. The
-    coordinates come from public coins.
+    coordinates come from public coins. Noise is hardened unless ``hardened=False``: exact integers
+    on a grid.
     """
 
     name: ClassVar[str] = "coordinate_descent"
     summary: ClassVar[str] = "private steps along coordinates drawn at random"
     reference: ClassVar[bool] = True
+    hardens: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         return refuse_coordinates(self.name, facts)
@@ -81,6 +84,7 @@ class CoordinateDescent(Solver):
         factor: float = choices.pop("step_factor", 1.0)
         l1: float = choices.pop("l1", 0.0)
         seed: int = choices.pop("seed", 0)
+        hardened: bool | None = choices.pop("hardened", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         check_step(n_iter, clip, factor, l1)
@@ -109,6 +113,7 @@ class CoordinateDescent(Solver):
             l2=facts.problem.l2,
             n=facts.n,
             seed=seed,
+            hardened=choose_hardened(hardened, True, multiplier, facts.n),
         )
 
     def run(
@@ -123,7 +128,9 @@ class CoordinateDescent(Solver):
         query = CoordinateClippedGradient(
             problem.loss, settings.slope_clip, oracle.bounds, p, "coordinates"
         )
-        move = (Gaussian if settings.noise == "gaussian" else Laplace)(settings.noise_multiplier)
+        move = (gaussian_noise if settings.noise == "gaussian" else laplace_noise)(
+            settings.noise_multiplier, settings.hardened
+        )
         penalty = Separable.over(problem.domain, n * settings.l1, n * settings.l2)
         smoothness = smoothness_along(problem, n, p)
         order = SeededSource(settings.seed).coins.integers(0, p, settings.n_iter)  # public coins
@@ -131,7 +138,7 @@ class CoordinateDescent(Solver):
         walk = oracle.everything().walk(query, theta)
         total, mass = np.zeros(p), 0
         for t, j in enumerate(order.tolist(), 1):
-            (slope,) = gate.release(move, walk.ask_along(j, move.accepts))
+            (slope,) = gate.release(move, walk.ask_along(j, move.accepts, steps=move.steps))
             theta[j] = step_along(
                 float(theta[j]), slope, float(smoothness[j]), settings.step_factor, penalty.at(j)
             )

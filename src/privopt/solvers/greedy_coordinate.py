@@ -46,14 +46,14 @@ from privopt.losses import Loss, Squared
 from privopt.mechanisms import (
     ExponentialMechanism,
     Gate,
-    Gaussian,
-    Laplace,
     PermuteAndFlip,
     ReportNoisyMax,
+    choose_hardened,
+    gaussian_noise,
+    laplace_noise,
 )
-from privopt.mechanisms.coordinate_steps import ColumnSquares, Room, step_along
+from privopt.mechanisms.coordinate_steps import ColumnSquares, Room, spread_of, step_along
 from privopt.mechanisms.greedy_scores import GreedyScores, Rule
-from privopt.mechanisms.maps import Pick
 from privopt.oracle import (
     CoordinateClippedGradient,
     GramGradient,
@@ -98,6 +98,7 @@ class GreedyCoordinateSettings(Settings):
     l1: float
     l2: float
     n: int
+    hardened: bool
 
 
 class GreedyCoordinate(Solver):
@@ -110,11 +111,12 @@ class GreedyCoordinate(Solver):
     releases of one coordinate and of one column's sum of squares; under pure differential privacy a
     permute-and-flip and Laplace releases; ``noise="laplace"`` composes report-noisy-max and Laplace
     releases. Numbers of steps, clips and smoothness constants are data-free, the length of a step
-    is data-free or computed from released values.
+    is data-free or computed from released values. Numbers are exact integers, save with a Gram.
     """
 
     name: ClassVar[str] = "greedy_coordinate"
     summary: ClassVar[str] = "private choice of the best coordinate, private step along it"
+    hardens: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         return refuse_coordinates(self.name, facts)
@@ -132,6 +134,7 @@ class GreedyCoordinate(Solver):
         curvature: float = choices.pop("curvature_share", 0.0 if noise == "laplace" else 0.05)
         l1: float = choices.pop("l1", 0.0)
         label_bound: float = choices.pop("label_bound", 0.0)
+        wish: bool | None = choices.pop("hardened", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         if rule not in ("gs-s", "gs-r", "gs-q"):
@@ -151,6 +154,10 @@ class GreedyCoordinate(Solver):
         _check_gram(facts, clip, label_bound)
         steps = step_count(facts, budget) if n_iter is None else n_iter
         multiplier = _multiplier(budget, noise, steps * facts.repeats, share, curvature)
+        used = _split(noise, multiplier, share, curvature)[1 : 3 if curvature else 2]
+        fits = all(choose_hardened(wish, True, one, facts.n) for one in used)
+        if wish and label_bound:
+            raise ValueError("a Gram matrix has no integers: leave label_bound or hardened out.")
         settings = GreedyCoordinateSettings(
             bound=math.inf,
             passes=float(steps * facts.repeats),
@@ -166,6 +173,7 @@ class GreedyCoordinate(Solver):
             l1=l1,
             l2=facts.problem.l2,
             n=facts.n,
+            hardened=fits and not label_bound,
         )
         return _with_bound(settings, facts)
 
@@ -184,18 +192,18 @@ class GreedyCoordinate(Solver):
         view, room = oracle.everything(), None
         if settings.label_bound:
             room = Room(bounds.each(p), settings.slope_clip - settings.label_bound)
-        squares = ColumnSquares(bounds.each(p), n, _spread(weigh))
+        squares = ColumnSquares(bounds.each(p), n, spread_of(weigh))
         theta = penalty.prox(np.zeros(p), 1.0)
         walk = view.walk(_query(problem, settings, bounds, p), theta)
         for t in range(settings.n_iter):
             gradient = walk.ask()
             scores = GreedyScores(settings.rule, theta.copy(), smoothness, penalty)
             j = gate.release(choose, gradient.through(scores))
-            (slope,) = gate.release(move, gradient.through(Pick(j, move.accepts)))
+            (slope,) = gate.release(move, walk.ask_along(j, move.accepts, steps=move.steps))
             steep = float(smoothness[j])
             if weigh:
                 question = SquaresAlong(j, bounds, p, weigh.accepts)
-                (found,) = gate.release(weigh, view.ask(question))
+                (found,) = gate.release(weigh, view.ask(question, steps=weigh.steps))
                 steep = problem.loss.smoothness * squares.learn(j, found)
             new = step_along(float(theta[j]), slope, steep, settings.step_factor, penalty.at(j))
             theta[j] = room.cut(theta, j, new) if room else new
@@ -347,16 +355,9 @@ def _mechanisms(settings: GreedyCoordinateSettings) -> tuple[Any, Any, Any]:
         "pure": PermuteAndFlip,
         "laplace": ReportNoisyMax,
     }[settings.noise]
-    additive = Gaussian if settings.noise == "gaussian" else Laplace
-    weigh = additive(square) if settings.curvature_share else None
-    return selection(choose), additive(move), weigh
-
-
-def _spread(mechanism: Gaussian | Laplace | None) -> float:
-    """Standard deviation of a release, in units of its reach."""
-    if mechanism is None:
-        return 0.0
-    return mechanism.multiplier * (math.sqrt(2) if isinstance(mechanism, Laplace) else 1.0)
+    additive = gaussian_noise if settings.noise == "gaussian" else laplace_noise
+    weigh = additive(square, settings.hardened) if settings.curvature_share else None
+    return selection(choose), additive(move, settings.hardened), weigh
 
 
 @lru_cache(maxsize=256)

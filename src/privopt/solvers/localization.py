@@ -38,6 +38,7 @@ import numpy as np
 from privopt.facts import Facts
 from privopt.geometry import L2Ball, Near
 from privopt.mechanisms import Gate, Minimiser, ObjectivePerturbation, OutputPerturbation
+from privopt.mechanisms.mask import PURE_GROWTH, choose_masked, mask_over
 from privopt.mechanisms.objective_perturbation import Noise
 from privopt.oracle import Oracle
 from privopt.privacy import Budget
@@ -78,6 +79,7 @@ class LocalizationSettings(Settings):
     width: float
     radius: float
     failure: float
+    hardened: bool
     second_stage: Stage
     second: NoisyGDSettings | ObjectiveSettings | ExponentialSettings
 
@@ -99,6 +101,7 @@ class Localization(Solver):
 
     name: ClassVar[str] = "localization"
     summary: ClassVar[str] = "output perturbation, then a private search in a small ball around it"
+    hardens: ClassVar[bool] = True
     reference: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
@@ -115,6 +118,7 @@ class Localization(Solver):
         # Steps of the Gaussian second stage; the pure one has no steps to count.
         n_iter: dict[str, int] = {k: choices.pop(k) for k in ("n_iter",) if k in choices}
         stage: Stage | None = choices.pop("second_stage", None)
+        hardened: bool | None = choices.pop("hardened", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         stage = _stage(facts, noise, stage)
@@ -122,9 +126,10 @@ class Localization(Solver):
             raise ValueError('noise="gaussian" needs delta > 0; use noise="pure".')
         reach = facts.radius() + float(np.linalg.norm(facts.problem.domain.centre(facts.p)))
         ridge, multiplier = facts.strong_convexity, noise_multiplier(facts, budget, noise, SHARE)
+        noisy = multiplier * (PURE_GROWTH if noise == "pure" else 1.0)
 
         def radius(lam: float) -> float:
-            scale = multiplier * sensitivity(facts, lam, TOLERANCE)
+            scale = noisy * sensitivity(facts, lam, TOLERANCE)
             size = scale * _tail(noise, facts.p, facts.n) + TOLERANCE * facts.lipschitz() / lam
             return size + math.sqrt(2 * rounded(lam, size)[1] / lam)
 
@@ -133,14 +138,15 @@ class Localization(Solver):
 
         def risk(lam: float) -> float:
             """Close to the bound, and cheap: what either second stage achieves in the ball."""
-            one = facts.relation_factor * facts.lipschitz() * multiplier * radius(lam)
+            one = facts.relation_factor * facts.lipschitz() * noisy * radius(lam)
             second = facts.p * one if noise == "pure" else math.sqrt(2 * facts.p) * one
             return second + (lam - ridge) * reach**2 / 2
 
         lam = strong_convexity(self.name, facts, regularisation, risk)
         size = min(radius(lam), facts.diameter())
         near = replace(facts, problem=_stand_in(facts, lam, size))
-        second = _second_stage(near, budget, stage, n_iter)
+        mask = mask_over(noise, multiplier, sensitivity(facts, lam, TOLERANCE), facts.p)
+        second = _second_stage(near, budget, stage, n_iter, hardened)
         failure = 1 / facts.n**2
         worst = 2 * (facts.n * facts.lipschitz() + lam * reach) * facts.radius()
         added = failure * worst + (lam - ridge) * reach**2 / 2
@@ -154,6 +160,7 @@ class Localization(Solver):
             width=rounded(lam, radius(lam) / (1 + ROUNDED))[0],
             radius=size,
             failure=failure,
+            hardened=choose_masked(hardened, mask, reach),
             second_stage=stage,
             second=second,
         )
@@ -169,7 +176,9 @@ class Localization(Solver):
         minimiser = Minimiser(
             settings.regularisation, settings.tolerance, problem.domain, width=settings.width
         )
-        mechanism = OutputPerturbation(settings.noise, settings.noise_multiplier, minimiser)
+        mechanism = OutputPerturbation(
+            settings.noise, settings.noise_multiplier, minimiser, hardened=settings.hardened
+        )
         released = gate.release(mechanism, oracle.everything().function(problem.loss))
         near = Near(problem.domain, problem.domain.project(released), settings.radius)
         if isinstance(settings.second, NoisyGDSettings):
@@ -212,7 +221,7 @@ def _stand_in(facts: Facts, strong: float, size: float) -> Problem:
 
 
 def _second_stage(
-    facts: Facts, budget: Budget, stage: Stage, choices: dict[str, int]
+    facts: Facts, budget: Budget, stage: Stage, n_iter: dict[str, int], hardened: bool | None
 ) -> NoisyGDSettings | ObjectiveSettings | ExponentialSettings:
     """Settings of the search in the ball, for the rest of the budget."""
     rest = 1 - SHARE
@@ -220,11 +229,11 @@ def _second_stage(
         half = replace(budget, epsilon=rest * budget.epsilon, delta=0.0)
         if stage == "density":
             return ExponentialSampling().settings(facts, half)
-        return ObjectivePerturbationSolver().settings(facts, half)
+        return ObjectivePerturbationSolver().settings(facts, half, hardened=hardened)
     # One part in 1e9 covers the rounding of mu to epsilon and back.
     mu = gaussian_mu(budget.epsilon, budget.delta) * math.sqrt(rest) * (1 - 1e-9)
     half = replace(budget, epsilon=gaussian_epsilon(mu, budget.delta))
-    return NoisyGD().settings(facts, half, **choices)
+    return NoisyGD().settings(facts, half, hardened=hardened, **n_iter)
 
 
 def _around(second: ObjectiveSettings, strong: float, point: np.ndarray) -> ObjectivePerturbation:
@@ -237,6 +246,7 @@ def _around(second: ObjectiveSettings, strong: float, point: np.ndarray) -> Obje
         second.tolerance,
         second.output_multiplier,
         centre=tuple(centre.tolist()),
+        hardened=second.hardened,
     )
 
 

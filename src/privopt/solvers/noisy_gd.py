@@ -28,7 +28,8 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 
 from privopt.facts import Facts
-from privopt.mechanisms import Gate, NormGamma, choose_hardened, gaussian_noise
+from privopt.mechanisms import Gate, choose_hardened, gaussian_noise, norm_gamma_noise
+from privopt.mechanisms.mask import PURE_GROWTH
 from privopt.oracle import ClippedGradient, Oracle
 from privopt.privacy import Budget
 from privopt.privacy.profiles import gaussian_mu
@@ -76,11 +77,12 @@ class NoisyGD(Solver):
     Every relation, every loss. Privacy rests on the clip alone: with Gaussian noise of standard
     deviation sqrt(T)/mu times the reach of one step, the whole path is exactly mu-GDP; with
     norm-Gamma noise each step is (epsilon/T)-DP. Steps, step sizes and the clip are data-free.
-    Gaussian noise is hardened unless ``hardened=False``: exact integers on a grid.
+    Noise is hardened unless ``hardened=False``: exact integers on a grid.
     """
 
     name: ClassVar[str] = "noisy_gd"
     summary: ClassVar[str] = "full-batch gradient descent with noisy clipped gradients"
+    hardens: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         if not math.isfinite(facts.lipschitz()):
@@ -128,7 +130,7 @@ class NoisyGD(Solver):
             noise_multiplier=multiplier,
             average=average,
             ridge=facts.strong_convexity,
-            hardened=choose_hardened(hardened, not budget.pure, multiplier, facts.n),
+            hardened=choose_hardened(hardened, not budget.pure, multiplier, facts.n, facts.p),
         )
 
     def run(
@@ -141,7 +143,7 @@ class NoisyGD(Solver):
     ) -> np.ndarray:
         query = ClippedGradient(problem.loss, settings.clip_norm)
         mechanism = (
-            NormGamma(settings.noise_multiplier)
+            norm_gamma_noise(settings.noise_multiplier, oracle.dimension, settings.hardened)
             if settings.noise == "pure"
             else gaussian_noise(settings.noise_multiplier, settings.hardened)
         )
@@ -188,7 +190,9 @@ def _multiplier(facts: Facts, budget: Budget, steps: int) -> float:
 
 def _expected_square(facts: Facts, budget: Budget, clip_norm: float, steps: int) -> float:
     scale = facts.relation_factor * clip_norm * _multiplier(facts, budget, steps)
-    return (facts.p * (facts.p + 1) if budget.pure else facts.p) * scale**2
+    if budget.pure:
+        return facts.p * (facts.p + 1) * (PURE_GROWTH * scale) ** 2
+    return facts.p * scale**2
 
 
 def tune(facts: Facts, rule: Rule, steps: int, spread: float) -> tuple[float, float]:

@@ -88,6 +88,7 @@ class NoisySGD(Solver):
 
     name: ClassVar[str] = "noisy_sgd"
     summary: ClassVar[str] = "gradient descent on secret random batches, noise added to each step"
+    hardens: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         if not math.isfinite(facts.lipschitz()):

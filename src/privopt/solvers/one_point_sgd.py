@@ -67,6 +67,7 @@ class OnePointSGD(Solver):
 
     name: ClassVar[str] = "one_point_sgd"
     summary: ClassVar[str] = "n^2 noisy steps on one record each, for small n"
+    hardens: ClassVar[bool] = True
     reference: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:

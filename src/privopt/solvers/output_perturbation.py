@@ -28,6 +28,7 @@ import numpy as np
 from privopt.facts import Facts
 from privopt.losses import Smoothed
 from privopt.mechanisms import Gate, Minimiser, OutputPerturbation
+from privopt.mechanisms.mask import PURE_GROWTH, choose_masked, mask_over
 from privopt.mechanisms.objective_perturbation import Noise
 from privopt.oracle import Oracle
 from privopt.privacy import Budget, Refused
@@ -58,6 +59,7 @@ class OutputSettings(Settings):
     tolerance: float
     width: float
     """Half-width of the parabola in place of the loss's kink; 0 if it has none."""
+    hardened: bool
 
 
 class OutputPerturbationSolver(Solver):
@@ -67,11 +69,13 @@ class OutputPerturbationSolver(Solver):
     ----------------
     Every relation. Privacy uses: convexity of the loss (checked), its Lipschitz constant and the
     row norms (enforced), strong convexity of the regulariser (public), a minimiser with a certified
-    distance to the exact one (enforced, inside the sensitivity).
+    distance to the exact one (enforced, inside the sensitivity). The release is an integer vector
+    times a public step unless ``hardened=False``.
     """
 
     name: ClassVar[str] = "output_perturbation"
     summary: ClassVar[str] = "one release: certified minimiser plus noise"
+    hardens: ClassVar[bool] = True
     reference: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
@@ -81,6 +85,7 @@ class OutputPerturbationSolver(Solver):
         noise: Noise | None = choices.pop("noise", None)
         regularisation: float | None = choices.pop("regularisation", None)
         tolerance: float = choices.pop("tolerance", TOLERANCE)
+        hardened: bool | None = choices.pop("hardened", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         if noise is None:
@@ -91,15 +96,17 @@ class OutputPerturbationSolver(Solver):
             raise ValueError(f"tolerance {tolerance!r} is below the rounding error of a gradient.")
         ridge, radius = facts.strong_convexity, facts.radius()
         multiplier = noise_multiplier(facts, budget, noise)
+        noisy = multiplier * (PURE_GROWTH if noise == "pure" else 1.0)
 
         def risk(lam: float) -> float:
-            spread, size = moments(noise, facts.p, multiplier * sensitivity(facts, lam, tolerance))
+            spread, size = moments(noise, facts.p, noisy * sensitivity(facts, lam, tolerance))
             steep = facts.n * facts.lipschitz() + ridge * radius
             moved = min((facts.n * facts.smoothness() + lam) / 2 * spread, steep * size)
             return moved + (lam - ridge) * radius**2 / 2
 
         lam = strong_convexity(self.name, facts, regularisation, risk)
         width, added = rounding(facts, lam, ROUNDED * risk(lam))
+        mask = mask_over(noise, multiplier, sensitivity(facts, lam, tolerance), facts.p)
         return OutputSettings(
             bound=(risk(lam) + added) / facts.n,
             passes=20.0,
@@ -109,6 +116,7 @@ class OutputPerturbationSolver(Solver):
             ridge=ridge,
             tolerance=tolerance,
             width=width,
+            hardened=choose_masked(hardened, mask, radius),
         )
 
     def run(
@@ -129,7 +137,9 @@ class OutputPerturbationSolver(Solver):
             tuple(centre.tolist()),
             settings.width,
         )
-        mechanism = OutputPerturbation(settings.noise, settings.noise_multiplier, minimiser)
+        mechanism = OutputPerturbation(
+            settings.noise, settings.noise_multiplier, minimiser, hardened=settings.hardened
+        )
         theta = gate.release(mechanism, oracle.everything().function(problem.loss))
         tick(1, 1)
         return problem.domain.project(theta)

@@ -74,6 +74,9 @@ class Solver(ABC):
     """Solvers that do better on ordinary data even where their bound is larger: measured. The
     planner ranks this one after them."""
 
+    hardens: ClassVar[bool] = False
+    """Whether it can release exact integers: it then has a setting ``hardened``."""
+
     @abstractmethod
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         """None if the solver applies, else one sentence: what it needs, and what to do."""

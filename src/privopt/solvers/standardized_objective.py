@@ -26,7 +26,14 @@ import numpy as np
 from privopt.facts import Facts
 from privopt.geometry import WholeSpace
 from privopt.losses import CappedLogistic, Logistic, Loss, SmoothedHinge
-from privopt.mechanisms import Gate, Gaussian, Laplace, ObjectivePerturbation, Standardizer
+from privopt.mechanisms import (
+    Gate,
+    ObjectivePerturbation,
+    Standardizer,
+    choose_hardened,
+    gaussian_noise,
+    laplace_noise,
+)
 from privopt.mechanisms.objective_perturbation import Noise
 from privopt.oracle import CountPositive, Oracle, RowBounds, RowMap
 from privopt.privacy import Budget
@@ -67,11 +74,12 @@ class StandardizedObjective(Solver):
     Every relation. The first releases are additive noise on clipped sums; the last is objective
     perturbation of a convex, smooth, one-signed GLM loss on rows clipped to norm 1. They compose
     adaptively: the map between them is post-processing, and for every fixed map the last release is
-    dominated by the same pair.
+    dominated by the same pair. All of them are exact integers unless ``hardened=False``.
     """
 
     name: ClassVar[str] = "standardized_objective"
     summary: ClassVar[str] = "private centring and scaling, then objective perturbation"
+    hardens: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         problem = facts.problem
@@ -107,6 +115,7 @@ class StandardizedObjective(Solver):
         clip: float = choices.pop("clip", 0.8)
         noise: Noise = choices.pop("noise", "pure" if budget.pure else "gaussian")
         multipliers, prior = before(facts, budget, noise, SHARES[noise])
+        choices["hardened"] = choose_for_all(choices.get("hardened"), facts, noise, multipliers)
         inner = _inner_facts(facts, cap, clip, prior)
         last = OBJECTIVE.settings(inner, budget, noise=noise, **choices)
         return StandardizedSettings(
@@ -144,6 +153,7 @@ class StandardizedObjective(Solver):
             settings.norm_multiplier,
             settings.moment_multiplier,
             clip=settings.clip,
+            hardened=settings.hardened,
         )
         row_map = standardizer.run(oracles[0], gate)
         thetas = []
@@ -164,10 +174,12 @@ class StandardizedObjective(Solver):
         settings: StandardizedSettings,
     ) -> np.ndarray:
         pure = settings.noise == "pure"
-        counting = (Laplace if pure else Gaussian)(settings.label_multiplier)
-        positive = gate.release(
-            counting, oracle.everything().ask(CountPositive("l1" if pure else "l2"))
+        counting = (laplace_noise if pure else gaussian_noise)(
+            settings.label_multiplier, settings.hardened
         )
+        question = CountPositive("l1" if pure else "l2")
+        sealed = oracle.everything().ask(question, steps=counting.steps)
+        positive = gate.release(counting, sealed)
         loss = _loss(problem, settings.cap)
         start = np.zeros(row_map.dimension)
         rate = float(np.clip(positive[0] / settings.n, 0.01, 0.99))
@@ -181,6 +193,7 @@ class StandardizedObjective(Solver):
             settings.tolerance,
             settings.output_multiplier,
             centre=tuple(start.tolist()),
+            hardened=settings.hardened,
         )
         return gate.release(mechanism, oracle.mapped(row_map).everything().function(loss))
 
@@ -200,6 +213,21 @@ def before(
         multipliers = [1 / (mu * math.sqrt(share)) for share in (norms, moments, labels)]
         kinds = [GaussianKind(1 / m, 1 / m) for m in multipliers]
     return multipliers, (*kinds[:2], *[kinds[2]] * facts.repeats)
+
+
+def choose_for_all(
+    wish: bool | None, facts: Facts, noise: Noise, multipliers: list[float]
+) -> bool | None:
+    """The wish for the last release; False where a sum before it has no room in integers, so that
+    all releases of a run are alike."""
+    if wish is False:
+        return False
+    widths = (1, 2 * max(facts.p - 1, 1), 2)  # row norms are counts, one a record
+    fits = [
+        choose_hardened(wish, noise == "gaussian", multiplier, facts.n, width)
+        for multiplier, width in zip(multipliers, widths, strict=True)
+    ]
+    return wish if all(fits) else False
 
 
 def _loss(problem: Problem, cap: float) -> Loss:

@@ -35,7 +35,13 @@ import numpy as np
 from privopt.facts import Facts
 from privopt.geometry import WholeSpace
 from privopt.losses import Huber, Loss, SmoothedQuantile, Squared
-from privopt.mechanisms import Gate, Gaussian, NormGamma, ObjectivePerturbation, Standardizer
+from privopt.mechanisms import (
+    Gate,
+    ObjectivePerturbation,
+    Standardizer,
+    gaussian_noise,
+    norm_gamma_noise,
+)
 from privopt.mechanisms.objective_perturbation import Noise
 from privopt.oracle import LabelMoments, Oracle, RowBounds, RowMap
 from privopt.privacy import Budget
@@ -43,7 +49,7 @@ from privopt.problem import Problem
 from privopt.solvers.objective_perturbation import SOLVER as OBJECTIVE
 from privopt.solvers.objective_perturbation import ObjectiveSettings
 from privopt.solvers.solver import Answer, Solver, Tick, no_tick
-from privopt.solvers.standardized_objective import before
+from privopt.solvers.standardized_objective import before, choose_for_all
 
 # Shares of mu^2 (Gaussian noise) or of epsilon (pure): row norms, moments, labels.
 SHARES: dict[Noise, tuple[float, float, float]] = {
@@ -86,11 +92,13 @@ class StandardizedRegression(Solver):
     perturbation of a convex, smooth GLM loss (the Huber loss) on records mapped so that their rows
     have norm at most 1. They compose adaptively: the map between them is post-processing, and for
     every fixed map and width the last release is dominated by the same pair, because noise is
-    stated in units of the Lipschitz constant and the smoothness is 1 for every width.
+    stated in units of the Lipschitz constant and the smoothness is 1 for every width. All releases
+    are exact integers unless ``hardened=False``.
     """
 
     name: ClassVar[str] = "standardized_regression"
     summary: ClassVar[str] = "private centring and scaling, then objective perturbation (Huber)"
+    hardens: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         problem = facts.problem
@@ -127,6 +135,7 @@ class StandardizedRegression(Solver):
         clip: float = choices.pop("clip", CLIP)
         noise: Noise = choices.pop("noise", "pure" if budget.pure else "gaussian")
         multipliers, prior = before(facts, budget, noise, SHARES[noise])
+        choices["hardened"] = choose_for_all(choices.get("hardened"), facts, noise, multipliers)
         size = SOLUTION_SIZE * clip * math.sqrt(facts.p) * TYPICAL_DEVIATION
         loss = _loss(facts.problem, cap, TYPICAL_DEVIATION)
         inner = replace(
@@ -171,6 +180,7 @@ class StandardizedRegression(Solver):
             settings.moment_multiplier,
             column=COLUMN,
             clip=settings.clip,
+            hardened=settings.hardened,
         )
         row_map = standardizer.run(oracles[0], gate)
         thetas = []
@@ -189,10 +199,14 @@ class StandardizedRegression(Solver):
         self, oracle: Oracle, gate: Gate, settings: RegressionSettings
     ) -> tuple[float, float]:
         """Mean and deviation of the labels, pulled to typical ones as far as noise hides them."""
-        pure = settings.noise == "pure"
-        adding = (NormGamma if pure else Gaussian)(settings.label_multiplier)
-        sealed = oracle.everything().ask(LabelMoments())
-        spread = settings.label_multiplier * float(sealed.reach.radius) / settings.n
+        pure, multiplier = settings.noise == "pure", settings.label_multiplier
+        adding = (
+            norm_gamma_noise(multiplier, 2, settings.hardened)
+            if pure
+            else gaussian_noise(multiplier, settings.hardened)
+        )
+        sealed = oracle.everything().ask(LabelMoments(), steps=adding.steps)
+        spread = multiplier * float(sealed.reach.radius) / settings.n
         spread *= math.sqrt(3) if pure else 1.0  # norm-Gamma noise in two dimensions
         first, second = gate.release(adding, sealed) / settings.n
         trust = TYPICAL_MEAN**2 / (TYPICAL_MEAN**2 + spread**2)
@@ -215,6 +229,7 @@ class StandardizedRegression(Solver):
             settings.regularisation,
             settings.tolerance,
             settings.output_multiplier,
+            hardened=settings.hardened,
         )
         return gate.release(mechanism, oracle.mapped(row_map).everything().function(loss))
 

@@ -1,0 +1,90 @@
+"""The parameter ``hardened``: exact integers by default, on request only those, or none."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from privopt import (
+    Budget,
+    HuberRegressor,
+    LinearRegression,
+    LinearSVC,
+    LogisticRegression,
+    Problem,
+    QuantileRegressor,
+    Refused,
+    Ridge,
+    solve,
+)
+from privopt.facts import Facts
+from privopt.geometry import L2Ball
+from privopt.losses import Hinge, Logistic
+from privopt.planner import choose, rank
+
+ESTIMATORS = (
+    LogisticRegression,
+    LinearSVC,
+    LinearRegression,
+    Ridge,
+    HuberRegressor,
+    QuantileRegressor,
+)
+
+
+@pytest.fixture(scope="module")
+def records():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.5, 0.5, (200, 3))
+    return X, np.where(X @ [3, 1, -1] > 0, 1, -1)
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("options", [{}, {"bounds": (-1, 1)}, {"data_norm": "private"}])
+def test_every_release_of_the_default_path_is_exact(records, kind, delta, options):
+    model = kind(1.0, delta, **options).fit(*records)
+    assert model.privacy_.numerics["exact_releases"] == model.privacy_.releases
+    assert 0 < model.privacy_.numerics["epsilon"] < 1e-12
+    assert 0 < model.privacy_.numerics["delta"] < 1e-26
+    plain = clone(model).set_params(hardened=False).fit(*records)
+    assert plain.privacy_.numerics is None
+    assert plain.privacy_.epsilon == pytest.approx(model.privacy_.epsilon, rel=1e-6)
+    assert plain.plan_.name == model.plan_.name
+    hard = clone(model).set_params(hardened=True).fit(*records)
+    assert hard.plan_.settings == model.plan_.settings
+
+
+def test_true_takes_solvers_that_can_and_no_others(records):
+    problem = Problem(Logistic(), L2Ball(2.0))
+    facts, budget = Facts(problem, 200, 3, "zero_out"), Budget(1.0, 1e-6)
+    hard = rank(facts, budget, True)
+    assert all(plan.solver.hardens and plan.settings.hardened for plan in hard.plans)
+    assert "floating point" in hard.refused["bolt_on_sgd"]
+    assert {plan.name for plan in hard.plans} < {plan.name for plan in rank(facts, budget).plans}
+    with pytest.raises(Refused, match="bolt_on_sgd adds its noise in floating point"):
+        solve(problem, *records, budget=budget, solver="bolt_on_sgd", hardened=True)
+    assert choose(facts, budget, "bolt_on_sgd", hardened=False).name == "bolt_on_sgd"
+    tiny = Facts(Problem(Hinge(), L2Ball(2.0)), 200, 3, "zero_out")
+    with pytest.raises(Refused, match="no solver applies"):
+        choose(tiny, Budget(1e-9), hardened=True)
+
+
+@pytest.mark.parametrize("value", ["yes", None, 1, 0.5])
+def test_other_values_are_refused_in_one_sentence(records, value):
+    with pytest.raises(ValueError, match='hardened must be True, False or "auto"'):
+        LogisticRegression(hardened=value).fit(*records)
+    with pytest.raises(ValueError, match='hardened must be True, False or "auto"'):
+        solve(Problem(Logistic()), *records, budget=Budget(1.0), hardened=value)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_it_costs_no_accuracy(delta):
+    """The plan's noise with and without: within one percent, bounds and output noise included."""
+    problem = Problem(Logistic(), L2Ball(3.0))
+    for n, p in ((1000, 5), (100_000, 50), (1_000_000, 20)):
+        facts, budget = Facts(problem, n, p, "zero_out"), Budget(1.0, delta)
+        for name in ("objective_perturbation", "output_perturbation"):
+            hard, plain = (choose(facts, budget, name, hardened=h).settings for h in (True, False))
+            assert hard.noise_multiplier == plain.noise_multiplier
+            assert hard.bound <= 1.01 * plain.bound
+            assert choose(facts, budget, name).settings.hardened
