@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from privopt.audit.neighbours import EMPTY, Pair
-from privopt.audit.statistical import Finding, Trial, audit
+from privopt.audit.statistical import Finding, audit
+from privopt.audit.trials import Trial
 from privopt.estimators import LogisticRegression
 from privopt.facts import Facts
 from privopt.geometry import L1Ball, L2Ball, WholeSpace
