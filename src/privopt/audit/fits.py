@@ -11,7 +11,8 @@ from sklearn.base import is_classifier
 
 import privopt.estimators as room
 from privopt.audit.neighbours import Pair
-from privopt.privacy import Budget
+from privopt.noise import SeededSource
+from privopt.privacy import Budget, Refused
 
 Fit = Callable[[np.ndarray, np.ndarray, Any], Any]
 """From records and a source of noise to a fitted estimator."""
@@ -62,3 +63,16 @@ def readable(estimator: type, pair: Pair) -> bool:
     if "nan_policy" in inspect.signature(estimator).parameters:
         return True
     return all(np.isfinite(part).all() for side in (pair.first, pair.second) for part in side)
+
+
+def takes(estimator: type, budget: Budget, pairs: list[Pair]) -> bool:
+    """Whether an estimator takes one of the pairs, and the budget on harmless records."""
+    if not any(readable(estimator, pair) for pair in pairs):
+        return False
+    n, p = 60, pairs[0].first[0].shape[1]
+    X, y = np.eye(n, p), np.where(np.arange(n) % 2, 1.0, -1.0)
+    try:
+        fitting(estimator, budget, n)(X, y, SeededSource(0))
+    except (Refused, ValueError):
+        return False
+    return True

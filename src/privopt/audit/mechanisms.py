@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from privopt.audit.bounds import Claim
 from privopt.audit.neighbours import Pair
 from privopt.audit.scores import coordinate_scores
 from privopt.audit.statistical import Finding, judge
-from privopt.audit.trials import Side, Trial
+from privopt.audit.trials import Likelihood, Side, Trial
 from privopt.facts import Facts
 from privopt.geometry import Box, WholeSpace
 from privopt.losses import Huber
@@ -65,6 +65,9 @@ CANDIDATES = 12
 """Of report-noisy-max: the best of so many others is above zero almost surely, where the tail of
 Laplace noise reaches the guarantee."""
 
+SHARES = {"ObjectivePerturbation": 0.1}
+"""Share of the runs where audits are repeated, for what takes long."""
+
 Sample = Callable[[int, int, SeededSource], np.ndarray]
 """From a side (0 or 1), a number of runs and a source to a score of each run."""
 
@@ -78,15 +81,20 @@ class Case:
 
 
 # ---------------------------------------------------------------- side by side
-def side_by_side(run: Trial, data: Callable[[int, int], tuple[Any, Any]]) -> Sample:
-    """Scores of runs that lie side by side; ``data(side, runs)`` holds one record for each."""
+def side_by_side(
+    run: Trial,
+    data: Callable[[int, int], tuple[Any, Any]],
+    likelihood: Likelihood = coordinate_scores,
+) -> Sample:
+    """Scores of runs that lie side by side; ``data(side, runs)`` holds the records of each in a
+    coordinate of its own."""
 
     def sample(side: int, runs: int, source: SeededSource) -> np.ndarray:
         found = []
         for start in range(0, runs, BLOCK):
             here = min(BLOCK, runs - start)
             pair = Pair("side by side", data(0, here), data(1, here), (), ())
-            found.append(Side(run, pair, side, source, likelihood=coordinate_scores).once())
+            found.append(Side(run, pair, side, source, likelihood=likelihood).once())
         return np.concatenate(found)
 
     return sample
@@ -104,7 +112,8 @@ def _certified(log: Log, epsilon: float, delta: float, relation: Any = "zero_out
 
 def _claim(run: Trial, data: Any, epsilon: float, delta: float) -> Claim:
     """What the events of a single run certify."""
-    return _certified(run(*data(0, 1), SeededSource(0)), epsilon, delta)
+    X, y = data(0, 1)
+    return _certified(run(X, y, SeededSource(0)), epsilon, delta)
 
 
 def _additive(mechanism: Mechanism, epsilon: float, delta: float) -> Case:
@@ -156,10 +165,11 @@ def _tree(epsilon: float) -> Case:
     entries = math.sqrt(float(factorization.losses_squared([(0,)])[0]))
     mechanism = CorrelatedGaussian(factorization, entries / gaussian_mu(epsilon, DELTA))
 
-    def data(side: int, runs: int) -> tuple[sp.csr_array, np.ndarray]:
+    def data(side: int, runs: int) -> tuple[Any, np.ndarray]:
         X, y = diagonal(side, runs)
-        later = sp.csr_array(((TREE_STEPS - 1) * runs, runs))
-        return sp.vstack([X, later], format="csr"), np.append(y, np.full(later.shape[0], math.nan))
+        later = (TREE_STEPS - 1) * runs
+        X = sp.vstack([X, sp.csr_array((later, runs))], format="csr")
+        return X, np.append(y, np.full(later, math.nan))
 
     def run(X: Any, y: np.ndarray, source: Source) -> Log:
         gate = Gate(source, hook=HOOK.get())
@@ -267,12 +277,50 @@ CASES: dict[str, Callable[[float], Case]] = {
 }
 
 
+def names(name: str | None = None) -> list[str]:
+    """All mechanisms of the table, or the one that is asked for."""
+    if name is not None and name not in CASES:
+        raise ValueError(f"unknown mechanism {name!r}; choose from {', '.join(CASES)}.")
+    return list(CASES) if name is None else [name]
+
+
 def audit_mechanism(
-    name: str, epsilon: float, *, runs: int, confidence: float = 0.95, seed: int = 0
+    wanted: tuple[str, float],
+    *,
+    runs: int,
+    confidence: float = 0.95,
+    sure: float | None = None,
+    seed: int = 0,
 ) -> Finding:
-    """Audit one mechanism with ``runs`` runs on each side."""
+    """Audit a mechanism, by name and epsilon, with ``runs`` runs on each side.
+
+    ``sure``: the confidence of the verdict, where it is another than that of the bound. In a table
+    each bound may stand for itself, while no verdict of all may be wrong.
+    """
+    name, epsilon = wanted
     case = CASES[name](epsilon)
-    scores = [
-        np.round(case.sample(side, runs, SeededSource(2 * seed + side)), 9) for side in (0, 1)
-    ]
-    return judge(scores[0], scores[1], case.claim, confidence=confidence)
+    scores = _scores(case, runs, seed)
+    found = judge(*scores, case.claim, confidence=confidence)
+    if sure is None:
+        return found
+    return replace(found, refuted=judge(*scores, case.claim, confidence=sure).refuted)
+
+
+def _scores(case: Case, runs: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    first, second = (
+        # Equal likelihood ratios may differ by rounding; an event takes all of them or none.
+        np.round(case.sample(side, runs, SeededSource(2 * seed + side)), 9)
+        for side in (0, 1)
+    )
+    return first, second
+
+
+def false_alarms(
+    wanted: tuple[str, float], *, runs: int, repeat: int, confidence: float, seed: int = 0
+) -> int:
+    """How many of ``repeat`` audits of a correct mechanism say that it is wrong."""
+    name, epsilon = wanted
+    case, count = CASES[name](epsilon), round(SHARES.get(name, 1.0) * runs)
+    turns = (_scores(case, count, seed * repeat + turn) for turn in range(repeat))
+    found = [judge(*scores, case.claim, confidence=confidence) for scores in turns]
+    return sum(one.refuted or max(one.lower_bound, one.point) > one.certified for one in found)

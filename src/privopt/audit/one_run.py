@@ -100,9 +100,7 @@ def one_run(
         bound = epsilon_above(canaries, 2 * each, correct, claimed.delta, level)
         found.append((bound, 2 * each, correct))
     bound, guesses, correct = max(found)
-    return Alarm(
-        bound, claimed.epsilon, claimed.delta, canaries, guesses, correct, confidence
-    )
+    return Alarm(bound, claimed.epsilon, claimed.delta, canaries, guesses, correct, confidence)
 
 
 def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
@@ -116,9 +114,7 @@ def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: fl
     return min(1.0, beyond + 2 * canaries * delta * slope)
 
 
-def epsilon_above(
-    canaries: int, guesses: int, correct: int, delta: float, level: float
-) -> float:
+def epsilon_above(canaries: int, guesses: int, correct: int, delta: float, level: float) -> float:
     """Largest epsilon that so many right guesses contradict at the level; 0 if none."""
     low, high = 0.0, 1.0
     if p_value(canaries, guesses, correct, 0.0, delta) >= level:

@@ -193,6 +193,7 @@ def _discriminate(seen: list[list[Any]], pilot: int) -> list[np.ndarray]:
     sides = [np.array(side, dtype=float) for side in seen]
     train = [side[:pilot] for side in sides]
     spread = np.add(*(np.atleast_2d(np.cov(side.T)) for side in train))
-    spread += 1e-9 * (np.trace(spread) + 1e-300) * np.eye(len(spread)) / len(spread)
+    # Numbers without any noise have no spread; then every direction is as good as their difference.
+    spread += (1e-9 * np.trace(spread) / len(spread) or 1.0) * np.eye(len(spread))
     direction = np.linalg.lstsq(spread, train[0].mean(0) - train[1].mean(0), rcond=None)[0]
     return [side @ direction for side in sides]

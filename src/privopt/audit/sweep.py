@@ -3,20 +3,22 @@ hostile pair of neighbours."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from privopt.audit.fits import estimators, fitting, readable
-from privopt.audit.neighbours import hostile_pairs
+from privopt.audit.fits import estimators, fitting, readable, takes
+from privopt.audit.neighbours import Pair, hostile_pairs
 from privopt.audit.replay import Run, replay
+from privopt.audit.table import Row, case, rows
 from privopt.facts import Facts
 from privopt.geometry import L1Ball, L2Ball, WholeSpace
 from privopt.losses import Huber, Logistic, Squared
 from privopt.noise import SeededSource
 from privopt.planner import solve
-from privopt.privacy import Budget, Neighbouring, Refused
+from privopt.privacy import Budget, Neighbouring
 from privopt.privacy.budget import NEIGHBOURING
 from privopt.problem import Problem
 from privopt.solvers import catalogue
@@ -53,13 +55,13 @@ SHORT: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Place:
-    """One solver or estimator under one relation, by plain values: it travels to other processes."""
+    """A solver or estimator under one relation, by plain values: it travels to other processes."""
 
     name: str
     neighbouring: Neighbouring
     delta: float
-    problem: int | None
-    """Which of the problems; None for an estimator."""
+    problem: int | None = None
+    """Which of the problems; None for an estimator, and for a solver that refuses them all."""
 
 
 def places(name: str | None = None) -> list[Place]:
@@ -69,15 +71,15 @@ def places(name: str | None = None) -> list[Place]:
         raise ValueError(f"unknown solver or estimator {name!r}; choose from {', '.join(known)}.")
     found = []
     for one in known if name is None else [name]:
-        for relation in NEIGHBOURING:
+        for relation in cast(tuple[Neighbouring, ...], NEIGHBOURING):
             for delta in DELTAS:
                 budget = Budget(EPSILON, delta, relation)
                 if one in catalogue():
                     index = _problem(one, budget)
-                    if index is not None:
+                    if index is not None or rows(relation, one, (EPSILON,), (delta,)):
                         found.append(Place(one, relation, delta, index))
-                elif _takes(one, budget):
-                    found.append(Place(one, relation, delta, None))
+                elif takes(estimators()[one], budget, hostile_pairs(relation, n=N, p=P)):
+                    found.append(Place(one, relation, delta))
     return found
 
 
@@ -89,30 +91,31 @@ def _problem(name: str, budget: Budget) -> int | None:
     return None
 
 
-def _takes(name: str, budget: Budget) -> bool:
-    """Whether an estimator takes the budget on harmless records."""
-    X, y = np.eye(PUBLIC, P), np.where(np.arange(PUBLIC) % 2, 1.0, -1.0)
-    try:
-        fitting(estimators()[name], budget, PUBLIC)(X, y, SeededSource(0))
-    except (Refused, ValueError):
-        return False
-    return True
-
-
 def replay_place(place: Place) -> tuple[int, list[str]]:
     """How many pairs were replayed, and what was found on which."""
-    budget = Budget(EPSILON, place.delta, place.neighbouring)
-    problem = None if place.problem is None else PROBLEMS[place.problem]
-    classification = problem is None or problem.loss.classification
-    pairs = hostile_pairs(place.neighbouring, n=N, p=P, classification=classification)
-    run = _fit(place.name, budget) if problem is None else _solve(place.name, problem, budget)
-    if problem is None:
-        pairs = [pair for pair in pairs if readable(estimators()[place.name], pair)]
-    findings = []
-    for pair in pairs:
+    findings, count = [], 0
+    for run, pair in _runs(place):
+        count += 1
         with np.errstate(all="ignore"):
             findings += [f"{pair.name}: {text}" for text in replay(run, pair)]
-    return len(pairs), findings
+    return count, findings
+
+
+def _runs(place: Place) -> Iterator[tuple[Run, Pair]]:
+    budget = Budget(EPSILON, place.delta, place.neighbouring)
+    if place.name in estimators():
+        estimator, run = estimators()[place.name], _fit(place.name, budget)
+        for pair in hostile_pairs(place.neighbouring, n=N, p=P):
+            if readable(estimator, pair):
+                yield run, pair
+    elif place.problem is None:  # it takes tiny problems only, such as the one of its attack
+        trial, pair, _ = case(Row(place.name, EPSILON, place.delta, place.neighbouring))
+        yield lambda X, y: trial(X, y, SeededSource(0)), pair
+    else:
+        problem = PROBLEMS[place.problem]
+        run, classification = _solve(place.name, problem, budget), problem.loss.classification
+        for pair in hostile_pairs(place.neighbouring, n=N, p=P, classification=classification):
+            yield run, pair
 
 
 def _solve(name: str, problem: Problem, budget: Budget) -> Run:
