@@ -60,6 +60,7 @@ from .checks import (
     vertices_drawn,
     within_budget,
 )
+from .further import further
 from .geometry import geometry
 from .integers import coarse, integers
 from .learning import learning
@@ -1081,6 +1082,7 @@ ALL: list[Mutant] = [
         geometry,
         integers,
         training,
+        further,
     )
     for mutant in family()
 ]
