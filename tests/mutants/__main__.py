@@ -1,4 +1,7 @@
-"""Plant every bug, print who killed it: ``python -m tests.mutants [words in the name]``."""
+"""Plant every bug, print who killed it: ``python -m tests.mutants [words in the name]``.
+
+``--page`` writes the list into the documentation instead.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,13 @@ import sys
 import warnings
 
 from .bugs import ALL
+from .page import PAGE, page_text
 
 
 def main(words: list[str]) -> int:
+    if words == ["--page"]:
+        PAGE.write_text(page_text(), encoding="utf-8")
+        return 0
     warnings.simplefilter("ignore")
     chosen = [mutant for mutant in ALL if all(word in mutant.name for word in words)]
     survived, alarms = [], []

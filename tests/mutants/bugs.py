@@ -61,6 +61,7 @@ from .checks import (
     vertices_drawn,
     within_budget,
 )
+from .further import further
 from .geometry import geometry
 from .integers import coarse, integers
 from .learning import learning
@@ -1098,6 +1099,7 @@ ALL: list[Mutant] = [
         integers,
         masks,
         training,
+        further,
     )
     for mutant in family()
 ]

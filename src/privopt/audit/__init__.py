@@ -4,10 +4,12 @@ from privopt.audit.bounds import Claim
 from privopt.audit.law import noise_p_value
 from privopt.audit.low_bits import low_bits
 from privopt.audit.neighbours import Pair, hostile_pairs
+from privopt.audit.one_run import Alarm, one_run
 from privopt.audit.replay import Tape, record, replay
 from privopt.audit.statistical import Finding, audit
 
 __all__ = [
+    "Alarm",
     "Claim",
     "Finding",
     "Pair",
@@ -16,6 +18,7 @@ __all__ = [
     "hostile_pairs",
     "low_bits",
     "noise_p_value",
+    "one_run",
     "record",
     "replay",
 ]

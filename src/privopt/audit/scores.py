@@ -8,7 +8,7 @@ audit; the likelihood ratio gives the strongest one.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy.special import log_softmax
@@ -73,6 +73,40 @@ def _stream_score(releases: Any, one: Any, other: Any) -> float:
     return score
 
 
+def coordinate_scores(releases: list[Release], one: list[Any], other: list[Any]) -> np.ndarray:
+    """The score of each coordinate by itself, for noise that is independent over coordinates: as
+    many one-dimensional runs as there are coordinates."""
+    row = releases[0].event.row
+    if row is not None:
+        unit = cast(Gaussian, releases[0].event.kinds[0]).mu / releases[0].reach.radius
+        result = np.array([release.result for release in releases])
+        near, far = (
+            np.sum(row.path.factorization.encode(unit * (result - np.array(side))) ** 2, axis=0)
+            for side in (one, other)
+        )
+        return np.clip((far - near) / 2, -LIMIT, LIMIT)
+    score = np.zeros(np.shape(releases[0].result))
+    for release, a, b in zip(releases, one, other, strict=True):
+        sampling = release.reach.sampling
+        if sampling.full:
+            score += _coordinates(release, a, b)
+        else:
+            nothing = np.zeros_like(a)
+            with_first, with_second = (_coordinates(release, v, nothing) for v in (a, b))
+            score += _mixed(sampling.rate, with_first) - _mixed(sampling.rate, with_second)
+    return score
+
+
+def _coordinates(release: Release, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    kind, radius = release.event.kinds[0], release.reach.radius
+    near, far = (np.abs(release.result - value) / radius for value in (one, other))
+    if isinstance(kind, Pure):
+        ratio = kind.epsilon * (far - near)
+    else:
+        ratio = kind.strength() ** 2 / 2 * (far**2 - near**2)
+    return np.clip(ratio, -LIMIT, LIMIT)
+
+
 def release_score(release: Release, one: Any, other: Any) -> float:
     """Log-likelihood ratio of one value (see ``before_noise``) over another, given the release.
 
@@ -84,11 +118,11 @@ def release_score(release: Release, one: Any, other: Any) -> float:
         return _clipped(_full(release, one, other))
     nothing = np.zeros_like(np.asarray(one, dtype=float))
     present, changed = (_clipped(_full(release, value, nothing)) for value in (one, other))
-    return _mixed(sampling.rate, present) - _mixed(sampling.rate, changed)
+    return float(_mixed(sampling.rate, present) - _mixed(sampling.rate, changed))
 
 
-def _mixed(rate: float, ratio: float) -> float:
-    return float(np.logaddexp(math.log1p(-rate), math.log(rate) + ratio))
+def _mixed(rate: float, ratio: Any) -> Any:
+    return np.logaddexp(math.log1p(-rate), math.log(rate) + ratio)
 
 
 def _clipped(ratio: float) -> float:

@@ -22,16 +22,9 @@ from privopt.audit.bounds import (
     rate_below,
 )
 from privopt.audit.neighbours import Pair
-from privopt.audit.replay import Release
-from privopt.audit.scores import before_noise, transcript_score
-from privopt.mechanisms import HOOK, Mechanism
-from privopt.noise import SeededSource, Source
-from privopt.oracle.reach import Reach
-from privopt.oracle.sampling import COUPLING, GeometricSkips
-from privopt.privacy import Budget, Certificate, Event
-
-Trial = Callable[[np.ndarray, np.ndarray, Source], Any]
-"""From private data and a source of noise to everything that becomes public."""
+from privopt.audit.trials import Side, Trial
+from privopt.noise import SeededSource
+from privopt.privacy import Budget, Certificate
 
 PILOT = 0.2
 """Share of the runs that choose the events; the others are counted once."""
@@ -131,7 +124,7 @@ def attack(
     if runs < 20:
         raise ValueError(f"an audit needs at least 20 runs, got {runs}.")
     streams = [SeededSource(2 * seed + side) for side in (0, 1)]
-    sides = [_Side(run, pair, side, streams[side], score) for side in (0, 1)]
+    sides = [Side(run, pair, side, streams[side], score) for side in (0, 1)]
     seen = [[side.once() for _ in range(runs)] for side in sides]
     if np.ndim(seen[0][0]) > 0:
         seen = _discriminate(seen, round(PILOT * runs))
@@ -200,133 +193,7 @@ def _discriminate(seen: list[list[Any]], pilot: int) -> list[np.ndarray]:
     sides = [np.array(side, dtype=float) for side in seen]
     train = [side[:pilot] for side in sides]
     spread = np.add(*(np.atleast_2d(np.cov(side.T)) for side in train))
-    spread += 1e-9 * (np.trace(spread) + 1e-300) * np.eye(len(spread)) / len(spread)
+    # Numbers without any noise have no spread; then every direction is as good as their difference.
+    spread += (1e-9 * np.trace(spread) / len(spread) or 1.0) * np.eye(len(spread))
     direction = np.linalg.lstsq(spread, train[0].mean(0) - train[1].mean(0), rcond=None)[0]
     return [side @ direction for side in sides]
-
-
-# ---------------------------------------------------------------- one run, and what it would be
-class PublicOrder(GeometricSkips):
-    """Secret batches, but the order of the records is given to the attacker.
-
-    No guarantee here rests on a secret order, and a record's place is then known.
-    """
-
-    __slots__ = ()
-
-    def order(self, count: int) -> np.ndarray:
-        return np.arange(count)
-
-
-class Everyone(PublicOrder):
-    """Every batch holds every record, a batch of fixed size the first ones: what a release would
-    have been with the changed record in it."""
-
-    __slots__ = ()
-
-    def choose(self, count: int, rate: float, view: int) -> np.ndarray:
-        return np.arange(count)
-
-    def draw(self, count: int, size: int, view: int) -> np.ndarray:
-        return np.arange(size)
-
-
-class _Recorder:
-    """A gate's hook that keeps releases, or, given releases, their sealed values on other data."""
-
-    def __init__(self, given: list[Release] | None = None) -> None:
-        self.given, self.releases, self.payloads = given, [], []
-
-    def __call__(
-        self,
-        mechanism: Mechanism,
-        payload: Any,
-        reach: Reach,
-        event: Event,
-        run: Callable[[], Any],
-    ) -> Any:
-        kept = payload.copy() if isinstance(payload, np.ndarray) else payload
-        self.payloads.append(kept)
-        if self.given is None:
-            result = run()
-            self.releases.append(Release(mechanism, kept, reach, event, result))
-            return result
-        if len(self.payloads) > len(self.given):
-            raise ValueError("the number of releases depends on data: replay finds such bugs.")
-        return self.given[len(self.payloads) - 1].result
-
-
-class _Side:
-    """Runs on one of the two data sets, each scored by its releases."""
-
-    def __init__(
-        self,
-        run: Trial,
-        pair: Pair,
-        side: int,
-        source: SeededSource,
-        score: Callable[[Any], float] | None,
-    ) -> None:
-        self._run, self._source, self._score = run, source, score
-        self._data = (pair.first, pair.second)
-        self._side = side
-        self._coins = PublicOrder(source)
-        self._everyone = Everyone(source)
-        self._known: tuple[list[Any], list[Any]] | None = None
-
-    def once(self) -> float | np.ndarray:
-        recorder = _Recorder()
-        result = self._play(self._data[self._side], self._coins, recorder)
-        if self._score is not None:
-            return float(self._score(result))
-        if not recorder.releases:
-            return np.concatenate([np.ravel(v) for v in _numbers(result)])
-        one, other = self._values(recorder)
-        return transcript_score(recorder.releases, one, other)
-
-    def _values(self, recorder: _Recorder) -> tuple[list[Any], list[Any]]:
-        """Values of every release before noise, on both data sets, the released values given."""
-        releases = recorder.releases
-        if self._known is not None:
-            return self._known
-        if all(release.reach.sampling.full for release in releases):
-            payloads = (recorder.payloads, self._replay(1 - self._side, releases))
-        else:
-            # Which records a batch held is secret: both values are computed without it.
-            payloads = tuple(self._replay(s, releases) for s in (self._side, 1 - self._side))
-        mine, theirs = (
-            [before_noise(release, value) for release, value in zip(releases, side, strict=True)]
-            for side in payloads
-        )
-        both = (mine, theirs) if self._side == 0 else (theirs, mine)
-        if len(releases) == 1:
-            self._known = both  # the value of a first release depends on no noise
-        return both
-
-    def _replay(self, side: int, releases: list[Release]) -> list[Any]:
-        recorder = _Recorder(releases)
-        self._play(self._data[side], self._everyone, recorder)
-        if len(recorder.payloads) != len(releases):
-            raise ValueError("the number of releases depends on data: replay finds such bugs.")
-        return recorder.payloads
-
-    def _play(self, data: Any, coins: GeometricSkips, recorder: _Recorder) -> Any:
-        hook, coupling = HOOK.set(recorder), COUPLING.set(coins)
-        try:
-            return self._run(data[0].copy(), data[1].copy(), self._source)
-        finally:
-            HOOK.reset(hook)
-            COUPLING.reset(coupling)
-
-
-def _numbers(result: Any) -> list[np.ndarray]:
-    """Every number in what a function returned, in order."""
-    if isinstance(result, (list, tuple)):
-        return [number for part in result for number in _numbers(part)]
-    try:
-        return [np.asarray(result, dtype=float)]
-    except (TypeError, ValueError):
-        raise TypeError(
-            "an audited function must release through privopt or return numbers; "
-            "otherwise give score=..."
-        ) from None

@@ -6,16 +6,16 @@ comes closer to its guarantee.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
+from privopt.audit.fits import estimators, fitting, takes
 from privopt.audit.neighbours import EMPTY, Pair
-from privopt.audit.statistical import Finding, Trial, audit
-from privopt.estimators import LogisticRegression
+from privopt.audit.statistical import Finding, audit
+from privopt.audit.trials import Trial
 from privopt.facts import Facts
 from privopt.geometry import L1Ball, L2Ball, WholeSpace
 from privopt.losses import Absolute, Huber, Logistic, Squared
@@ -29,6 +29,7 @@ from privopt.solvers import Plan, catalogue, execute, row_bounds
 Data = tuple[np.ndarray, np.ndarray]
 ESTIMATORS = ("LogisticRegression", "LogisticRegression(bounds)")
 ESTIMATOR_SHARE = 0.5
+FIT_RECORDS = 20
 EPSILONS = (1.0, 4.0)
 DELTAS = (0.0, 1e-5)
 
@@ -156,29 +157,39 @@ def rows(
     neighbouring: Neighbouring = "zero_out",
     solver: str | None = None,
     epsilons: tuple[float, ...] = EPSILONS,
+    deltas: tuple[float, ...] = DELTAS,
 ) -> list[Row]:
-    """Everything that is audited: solvers and estimators, pure and not, at every epsilon."""
+    """Everything that is audited: solvers and estimators, pure and not, at every epsilon.
+
+    A ``solver`` may be named, or any estimator.
+    """
     names = [*sorted(catalogue()), *ESTIMATORS]
-    if solver is not None and solver not in names:
-        raise ValueError(f"unknown solver {solver!r}; choose from {', '.join(names)}.")
-    chosen = names if solver is None else [solver]
-    return list(_rows(chosen, neighbouring, epsilons))
+    known = sorted({*names, *estimators()})
+    if solver is not None and solver not in known:
+        raise ValueError(f"unknown solver or estimator {solver!r}; choose from {', '.join(known)}.")
+    return [
+        Row(name, epsilon, delta, neighbouring)
+        for name in (names if solver is None else [solver])
+        for delta in deltas
+        for epsilon in epsilons
+        if _audited(name, Budget(epsilon, delta, neighbouring))
+    ]
 
 
-def _rows(
-    names: list[str], neighbouring: Neighbouring, epsilons: tuple[float, ...]
-) -> Iterator[Row]:
-    for name in names:
-        for delta in DELTAS:
-            for epsilon in epsilons:
-                if name in ESTIMATORS or _problem(name, Budget(epsilon, delta, neighbouring)):
-                    yield Row(name, epsilon, delta, neighbouring)
+def _audited(name: str, budget: Budget) -> bool:
+    """Whether a solver takes a problem of the audit, an estimator its pair."""
+    if name in catalogue():
+        return _problem(name, budget) is not None
+    return name in ESTIMATORS or takes(
+        estimators()[name], budget, [crowd_pair(budget, FIT_RECORDS, 1, True)]
+    )
 
 
 def audit_row(row: Row, *, runs: int, confidence: float, seed: int = 0) -> Finding:
     """Audit one row of the table."""
     run, pair, certificate = case(row)
-    share = ESTIMATOR_SHARE if row.solver in ESTIMATORS else SETTINGS.get(row.solver, DEFAULT).share
+    known = SETTINGS.get(row.solver, DEFAULT).share
+    share = known if row.solver in catalogue() else ESTIMATOR_SHARE
     count = max(20, round(share * runs))
     return audit(run, pair, certificate, runs=count, confidence=confidence, seed=seed)
 
@@ -186,7 +197,7 @@ def audit_row(row: Row, *, runs: int, confidence: float, seed: int = 0) -> Findi
 def case(row: Row) -> tuple[Trial, Pair, Certificate]:
     """The function, the pair and the certificate of a row."""
     budget = Budget(row.epsilon, row.delta, row.neighbouring)
-    return _fit(row, budget) if row.solver in ESTIMATORS else _solve(row.solver, budget)
+    return _solve(row.solver, budget) if row.solver in catalogue() else _fit(row.solver, budget)
 
 
 def _problem(name: str, budget: Budget) -> Problem | None:
@@ -231,24 +242,13 @@ def _solve(name: str, budget: Budget) -> tuple[Trial, Pair, Certificate]:
     return run, pair, certificate
 
 
-def _fit(row: Row, budget: Budget) -> tuple[Trial, Pair, Certificate]:
+def _fit(name: str, budget: Budget) -> tuple[Trial, Pair, Certificate]:
     """The estimator as a user calls it; that it chooses its solver is left to the first fit."""
-    n, p = 20, 1
-    bounds = None if row.solver == ESTIMATORS[0] else (-1.0, 1.0)
+    n, p = FIT_RECORDS, 1
+    name, _, bounded = name.partition("(")
+    options: dict[str, Any] = {"bounds": (-1.0, 1.0)} if bounded else {}
     pair = crowd_pair(budget, n, p, True)
-
-    def fit(X: np.ndarray, y: np.ndarray, source: Any, solver: str = "auto") -> LogisticRegression:
-        return LogisticRegression(
-            budget.epsilon,
-            budget.delta,
-            neighbouring=budget.neighbouring,
-            bounds=bounds,
-            classes=[-1, 1],
-            n_public=n,
-            nan_policy="empty",
-            solver=solver,
-            random_state=source,
-        ).fit(X, np.where(y > 0, 1, -1))
-
-    first = fit(*pair.first, SeededSource(0))
-    return partial(fit, solver=first.plan_.name), pair, first.privacy_
+    first = fitting(estimators()[name], budget, n, **options)(*pair.first, SeededSource(0))
+    if hasattr(first, "plan_"):
+        options["solver"] = first.plan_.name
+    return fitting(estimators()[name], budget, n, **options), pair, first.privacy_

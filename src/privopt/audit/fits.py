@@ -1,0 +1,78 @@
+"""Estimators as an audit runs them: whatever must be public is declared, never read from data."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.base import is_classifier
+
+import privopt.estimators as room
+from privopt.audit.neighbours import Pair
+from privopt.noise import SeededSource
+from privopt.privacy import Budget, Refused
+
+Fit = Callable[[np.ndarray, np.ndarray, Any], Any]
+"""From records and a source of noise to a fitted estimator."""
+
+LABELS = (-1, 1)
+
+
+def estimators() -> dict[str, type]:
+    """Every estimator of the library, by name."""
+    found = {name: getattr(room, name) for name in room.__all__}
+    return {name: one for name, one in found.items() if inspect.isclass(one)}
+
+
+def fitting(estimator: type, budget: Budget, n: int, **options: Any) -> Fit:
+    """A fit of an estimator to n records, with every public constant declared.
+
+    A record that cannot be read (NaN, or a label that was not declared) is an empty record where
+    the estimator knows such records.
+    """
+    known = inspect.signature(estimator).parameters
+    declared = {
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "neighbouring": budget.neighbouring,
+        "classes": list(LABELS),
+        "n_public": n,
+        "nan_policy": "empty",
+        **options,
+    }
+    declared = {name: value for name, value in declared.items() if name in known}
+    classes = is_classifier(estimator())
+
+    def fit(X: np.ndarray, y: np.ndarray, source: Any) -> Any:
+        broken = ~(np.isin(y, LABELS) if classes else np.isfinite(y))
+        if "nan_policy" in declared:
+            X = np.where(broken[:, None], np.nan, X)
+        y = np.where(broken, LABELS[0], y).astype(int if classes else float)
+        return estimator(**declared, random_state=source).fit(X, y)
+
+    return fit
+
+
+def readable(estimator: type, pair: Pair) -> bool:
+    """Whether an estimator takes both data sets of a pair. Those that know no empty records refuse
+    what is not a number, and none fits to no records at all."""
+    if min(len(pair.first[0]), len(pair.second[0])) == 0:
+        return False
+    if "nan_policy" in inspect.signature(estimator).parameters:
+        return True
+    return all(np.isfinite(part).all() for side in (pair.first, pair.second) for part in side)
+
+
+def takes(estimator: type, budget: Budget, pairs: list[Pair]) -> bool:
+    """Whether an estimator takes one of the pairs, and the budget on harmless records."""
+    if not any(readable(estimator, pair) for pair in pairs):
+        return False
+    n, p = 60, pairs[0].first[0].shape[1]
+    X, y = np.eye(n, p), np.where(np.arange(n) % 2, 1.0, -1.0)
+    try:
+        fitting(estimator, budget, n)(X, y, SeededSource(0))
+    except (Refused, ValueError):
+        return False
+    return True

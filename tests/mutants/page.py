@@ -1,0 +1,54 @@
+"""The page that lists all mutants: ``python -m tests.mutants --page`` writes docs/mutants.md."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+from .bugs import ALL
+from .modes import MODES, mode_of
+from .mutant import Mutant
+
+PAGE = Path(__file__).parents[2] / "docs" / "mutants.md"
+GROUPS = {
+    "B": "Batches and steps",
+    "A": "The accountant and what is paid",
+    "S": "Sensitivity",
+    "N": "Noise and random bits",
+    "L": "Budgets that last",
+}
+HEAD = """# Planted bugs
+
+```sh
+make mutants                            # all of them, some minutes
+make mutants ARGS="noisy_gd clipped"    # those with these words in their names
+```
+
+plants {count} bugs, one at a time and in memory, and asks the check beside each whether it
+notices. All of them are noticed, and all of these checks find nothing wrong with the code as it
+is. The quick ones, {quick} of them, are planted in every run of the tests.
+
+Each stands for one of {modes} ways in which private libraries have failed: in batches and steps
+(B), in the accountant (A), in sensitivities (S), in the noise (N), in budgets that last (L). A bug
+that is found in the field becomes a mutant here, in `tests/mutants`, from which this page is
+written.
+"""
+
+
+def page_text() -> str:
+    """The whole page."""
+    by_mode: dict[str, list[Mutant]] = defaultdict(list)
+    for mutant in ALL:
+        by_mode[mode_of(mutant).key].append(mutant)
+    quick = sum(mutant.quick for mutant in ALL)
+    parts = [HEAD.format(count=len(ALL), quick=quick, modes=len(MODES))]
+    for letter, title in GROUPS.items():
+        parts.append(f"## {title}\n")
+        for mode in (mode for mode in MODES if mode.key.startswith(letter)):
+            parts.append(f"### {mode.key}: {mode.what}\n")
+            if mode.instead:
+                parts.append(mode.instead + "\n")
+            if by_mode[mode.key]:
+                rows = [f"| {m.name.replace('|', '')} | {m.by} |" for m in by_mode[mode.key]]
+                parts.append("\n".join(["| planted | killed by |", "|---|---|", *rows]) + "\n")
+    return "\n".join(parts)
