@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from privopt.planner.choose import Ranking, rank
+from privopt.planner.choose import Ranking, promised, rank
+from privopt.solvers import Plan
 
 COLUMNS = ("solver", "predicted excess risk", "noise", "passes over data", "how it works")
 
@@ -17,13 +18,20 @@ def rows(ranking: Ranking) -> list[tuple[str, str, str, str, str]]:
         found.append(
             (
                 plan.name,
-                f"<= {plan.settings.bound:.3g}",
+                _promise(plan),
                 f"{public.get('noise', '')} x {public.get('noise_multiplier', float('nan')):.3g}",
                 f"{plan.settings.passes:.0f}",
                 plan.solver.summary + (" (reference)" if plan.solver.reference else ""),
             )
         )
     return found
+
+
+def _promise(plan: Plan) -> str:
+    if not promised(plan):
+        return "none: not convex"
+    gap = " (gap)" if plan.solver.promise == "stationarity" else ""
+    return f"<= {plan.settings.bound:.3g}{gap}"
 
 
 def notes(ranking: Ranking) -> list[str]:
@@ -39,7 +47,12 @@ def notes(ranking: Ranking) -> list[str]:
                     f"{plan.name} has the smaller bound, but {other} does better on ordinary data "
                     "and is ranked before it."
                 )
-    if ranking.budget.pure and ranking.plans:
+    if not ranking.facts.convex:
+        sentences.append(
+            f"{ranking.facts.loss_name} is not convex: a small excess cannot be promised, only a "
+            "nearly stationary point; privacy holds for every solver listed."
+        )
+    if ranking.budget.pure and ranking.plans and promised(ranking.best):
         delta = min(1e-6, 0.01 / ranking.facts.n)
         relaxed = rank(ranking.facts, replace(ranking.budget, delta=delta))
         gain = ranking.best.settings.bound / relaxed.best.settings.bound

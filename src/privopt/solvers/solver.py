@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -27,8 +27,8 @@ def no_tick(done: int, total: int) -> None:
 class Settings:
     """Public hyper-parameters of one run, computed from facts and budget alone.
 
-    ``bound`` is the proved bound on the expected mean excess risk; ``passes`` the number of times
-    the data is read.
+    ``bound`` is the proved bound on what the solver promises to make small, the expected mean
+    excess risk or a stationarity gap; ``passes`` the number of times the data is read.
     """
 
     bound: float
@@ -73,6 +73,10 @@ class Solver(ABC):
     behind: ClassVar[tuple[str, ...]] = ()
     """Solvers that do better on ordinary data even where their bound is larger: measured. The
     planner ranks this one after them."""
+
+    promise: ClassVar[Literal["excess", "stationarity"]] = "excess"
+    """What ``Settings.bound`` bounds. A small excess is promised for convex losses only; a solver
+    whose privacy does not rest on convexity may take others, without that promise."""
 
     @abstractmethod
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
