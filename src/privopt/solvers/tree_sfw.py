@@ -39,7 +39,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from privopt.facts import Facts
-from privopt.geometry import L1Ball, Polytope, Simplex
+from privopt.geometry import L1Ball, LpBall, Polytope, Simplex
+from privopt.geometry.norms import Norm, dual, dual_order, order_named
 from privopt.mechanisms import ExponentialMechanism, Gate
 from privopt.mechanisms.maps import Shift, VertexScores
 from privopt.oracle import CoordinateClippedGradient, GradientDifference, Lane, Oracle, RowBounds
@@ -225,12 +226,19 @@ def refuse_one_pass(name: str, facts: Facts, budget: Budget, least: int, what: s
     return refuse_unless_ordered(name, facts)
 
 
-def largest_margin(facts: Facts) -> float:
-    """Largest |<x, u>| for a row x and the difference u of two points of the domain."""
+def largest_margin(facts: Facts, *, from_centre: bool = False) -> float:
+    """Largest |<x, u>| for a row x and the difference u of two points of the domain, or of one
+    point and the centre."""
     bounds, domain = entry_bounds(facts.problem), facts.problem.domain
-    by_entries = bounds.largest * domain.diameter("l1", facts.p)
-    by_norm = bounds.in_norm(2.0, facts.p) * domain.diameter("l2", facts.p)
-    return min(by_entries, by_norm)
+    far = domain.radius if from_centre else domain.diameter
+    norms: tuple[Norm, ...] = ("l1", "l2", "linf")
+    found = [
+        bounds.in_norm(order_named(dual(norm)), facts.p) * far(norm, facts.p) for norm in norms
+    ]
+    if isinstance(domain, LpBall):
+        row = bounds.in_norm(dual_order(domain.order), facts.p)
+        found.append(row * domain.size * (1 if from_centre else 2))
+    return min(found)
 
 
 def selection_error(facts: Facts, variance: float, scale: float) -> float:
