@@ -65,6 +65,7 @@ from .integers import coarse, integers
 from .learning import learning
 from .ledger_bugs import ledger
 from .mutant import Mutant
+from .nonconvex import nonconvex
 from .streams import streams
 from .torch_bugs import training
 
@@ -1079,6 +1080,7 @@ ALL: list[Mutant] = [
         streams,
         learning,
         geometry,
+        nonconvex,
         integers,
         training,
     )

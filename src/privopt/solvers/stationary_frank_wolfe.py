@@ -155,7 +155,7 @@ class StationaryFrankWolfe(Solver):
             iterate=iterate,
             seed=seed,
             first=facts.n // 2 if one_pass else facts.n,
-            batch_size=facts.n // 2 // steps if one_pass else facts.n,
+            batch_size=_batch(facts.n, steps) if one_pass else facts.n,
             slope_clip=clip,
             difference_clip=difference_clip(facts, clip, eta),
             noise="pure" if budget.pure else noise,
@@ -230,6 +230,11 @@ def _check_one_pass(name: str, facts: Facts, budget: Budget) -> None:
         raise ValueError(sentence)
 
 
+def _batch(n: int, steps: int) -> int:
+    """Records of a step after the first, which takes half of all."""
+    return (n - n // 2) // max(1, steps - 1)
+
+
 def curvature(facts: Facts) -> float:
     """Curvature constant of the mean over the domain."""
     far = facts.problem.domain.diameter("l2", facts.p)
@@ -290,7 +295,8 @@ def _all_records(
 def _one_pass(
     facts: Facts, budget: Budget, clip: float, steps: int, step: float | None
 ) -> tuple[float, int, float, float]:
-    first, batch, bounds = facts.n // 2, facts.n // 2 // steps, entry_bounds(facts.problem)
+    first, batch, bounds = facts.n // 2, _batch(facts.n, steps), entry_bounds(facts.problem)
+    later = steps - 1
     found = []
     for eta in [0.9 * (steps + 1) ** (-i / 20) for i in range(21)] if step is None else [step]:
         bound, _ = _walk(facts, steps, eta)
@@ -299,13 +305,13 @@ def _one_pass(
         if _vertices(facts.problem):
             rho = concentrated_rho(budget.epsilon, budget.delta) / facts.repeats
             row = bounds.largest
-            dearest = dearest_record(facts, row, clip, first, batch, steps, eta)
+            dearest = dearest_record(facts, row, clip, first, batch, later, eta)
             multiplier = math.sqrt(dearest / (8 * rho)) * (1 + 1e-12)
             bound += selection_error(facts, noisy * row**2, multiplier)
         else:
             order = dual_order(_order(facts))
             wide = bounds.in_norm(2.0, facts.p)
-            dearest = dearest_record(facts, wide, clip, first, batch, steps, eta)
+            dearest = dearest_record(facts, wide, clip, first, batch, later, eta)
             mu = gaussian_mu(budget.epsilon, budget.delta) / math.sqrt(facts.repeats)
             multiplier = math.sqrt(dearest) / mu * (1 + 1e-12)
             r = max(2.0, 2 * math.log(facts.p))
