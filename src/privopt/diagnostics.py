@@ -20,7 +20,7 @@ from privopt.geometry.norms import Norm, norm
 from privopt.oracle.oracle import make_rows
 from privopt.privacy import Refused
 from privopt.problem import Problem
-from privopt.solvers.greedy_coordinate import entry_bounds
+from privopt.solvers.solver import entry_bounds
 
 STEPS = 3000
 CLOSE = 1e-9

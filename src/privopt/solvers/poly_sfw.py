@@ -50,8 +50,7 @@ from privopt.privacy import Budget
 from privopt.privacy.profiles import concentrated_rho
 from privopt.problem import Problem
 from privopt.solvers.frank_wolfe import SOLVER as FRANK_WOLFE
-from privopt.solvers.greedy_coordinate import entry_bounds
-from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
 from privopt.solvers.tree_sfw import largest_margin, refuse_one_pass, selection_error
 
 MOST_STEPS = 20_000

@@ -46,7 +46,6 @@ from privopt.oracle import Oracle, RowBounds
 from privopt.privacy import Budget
 from privopt.problem import Problem
 from privopt.solvers.bolt_on_sgd import refuse_unless_ordered
-from privopt.solvers.greedy_coordinate import entry_bounds
 from privopt.solvers.mirror_descent import (
     Noise,
     check_noise,
@@ -56,7 +55,7 @@ from privopt.solvers.mirror_descent import (
     noisy_gradient,
     steepness,
 )
-from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
 from privopt.solvers.stationary_frank_wolfe import largest_fall
 
 STEPS = 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -10,6 +11,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from privopt.facts import Facts
+from privopt.geometry import LpBall
+from privopt.geometry.norms import dual_order
 from privopt.mechanisms import Gate
 from privopt.oracle import Oracle, RowBounds, RowMap
 from privopt.privacy import Budget, Certificate
@@ -126,6 +129,18 @@ class Solver(ABC):
     def assumptions(self, facts: Facts, settings: Any) -> tuple[str, ...]:
         """Properties that privacy, not only utility, rests on and that nothing enforces."""
         return ()
+
+
+def entry_bounds(problem: Problem) -> RowBounds:
+    """Entries clipped to the declared column bounds, rows to their norm in the dual of the
+    domain's, or in l2 if neither is declared."""
+    entries, domain = problem.column_bounds, problem.domain
+    if problem.dual_norm is not None and isinstance(domain, LpBall):
+        entries = math.inf if entries is None else entries
+        return RowBounds(problem.dual_norm, problem.intercept, entries, dual_order(domain.order))
+    if entries is None:
+        return RowBounds(problem.data_norm, problem.intercept)
+    return RowBounds(math.inf, problem.intercept, entries)
 
 
 @dataclass(frozen=True)

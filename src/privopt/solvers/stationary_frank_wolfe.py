@@ -47,10 +47,9 @@ from privopt.privacy.profiles import concentrated_rho, gaussian_mu
 from privopt.problem import Problem
 from privopt.solvers.bolt_on_sgd import refuse_unless_ordered
 from privopt.solvers.frank_wolfe import multiplier as choice_multiplier
-from privopt.solvers.greedy_coordinate import entry_bounds
 from privopt.solvers.mirror_descent import gaussian_length
 from privopt.solvers.poly_sfw import RecursiveGradient, dearest_record, difference_clip
-from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
 from privopt.solvers.tree_sfw import largest_margin, selection_error
 
 MOST_STEPS = 1000

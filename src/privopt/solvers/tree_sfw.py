@@ -49,8 +49,7 @@ from privopt.privacy.profiles import concentrated_rho
 from privopt.problem import Problem
 from privopt.solvers.bolt_on_sgd import refuse_unless_ordered
 from privopt.solvers.frank_wolfe import SOLVER as FRANK_WOLFE
-from privopt.solvers.greedy_coordinate import entry_bounds
-from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
 
 MOST_PHASES = 12
 

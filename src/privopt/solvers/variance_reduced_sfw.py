@@ -39,9 +39,8 @@ from privopt.privacy import Budget
 from privopt.privacy.profiles import gaussian_mu
 from privopt.problem import Problem
 from privopt.solvers.bolt_on_sgd import refuse_unless_ordered
-from privopt.solvers.greedy_coordinate import entry_bounds
 from privopt.solvers.mirror_descent import gaussian_length
-from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
 from privopt.solvers.tree_sfw import MOST_PHASES, difference_clip, largest_batch, leaves
 
 
