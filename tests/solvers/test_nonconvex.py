@@ -1,5 +1,6 @@
 """Losses that are not convex: who takes them, and that privacy does not rest on what is missing."""
 
+import math
 from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar
@@ -10,7 +11,7 @@ import pytest
 from privopt import Budget, Problem, Refused
 from privopt.facts import Facts
 from privopt.geometry import Box, L1Ball, L2Ball, LpBall, Simplex, WholeSpace
-from privopt.losses import Huber, Logistic, PhaseRetrieval, TukeyBiweight, Welsch
+from privopt.losses import Absolute, Huber, Logistic, PhaseRetrieval, TukeyBiweight, Welsch
 from privopt.mechanisms import (
     ExponentialDensity,
     Gate,
@@ -22,7 +23,7 @@ from privopt.mechanisms import (
 )
 from privopt.noise import SilentSource
 from privopt.oracle import Oracle, RowBounds, View
-from privopt.planner.choose import promised, rank
+from privopt.planner.choose import rank
 from privopt.privacy.budget import NEIGHBOURING
 from privopt.solvers import Plan, catalogue, declare
 
@@ -109,12 +110,37 @@ def test_the_ranking_promises_nothing_that_is_not_proved():
     for facts in list(all_facts())[::7]:
         budget = Budget(1.0, 1e-5, facts.neighbouring)
         ranking = rank(facts, budget)
-        kept = [promised(plan) for plan in ranking.plans]
+        kept = [plan.promised for plan in ranking.plans]
         assert kept == sorted(kept, reverse=True)
         for plan in ranking.plans:
-            assert promised(plan) == (plan.solver.promise == "stationarity")
-            if not promised(plan):
+            assert plan.promised == (plan.solver.promise == "stationarity")
+            if not plan.promised:
                 assert "none: not convex" in str(ranking)
                 seen.add(plan.name)
         assert "not convex: a small excess cannot be promised" in str(ranking)
     assert {"noisy_gd", "noisy_sgd", "frank_wolfe", "mirror_descent"} <= seen
+
+
+def test_the_ranking_of_each_geometry():
+    """Who goes first, by domain and loss; and where reading the records once is not worth it."""
+    budget, first = Budget(1.0, 1e-6), {}
+    columns = {"column_bounds": 1.0, "data_norm": math.sqrt(5000)}  # such rows are that long in l2
+    for name, problem in {
+        "l1, smooth": Problem(Huber(), L1Ball(1.0), **columns),
+        "l1, a kink": Problem(Absolute(), L1Ball(1.0), **columns),
+        "p = 1.5, a kink": Problem(Absolute(), LpBall(1.5, 1.0), **columns),
+        "p = 4": Problem(Absolute(), LpBall(4.0, 1.0)),
+        "smooth, not convex": Problem(Welsch(), L1Ball(1.0), **columns),
+        "weakly convex": Problem(PhaseRetrieval(1.0), L2Ball(1.0)),
+    }.items():
+        ranking = rank(Facts(problem, 30_000, 5000, "zero_out"), budget)
+        first[name] = ranking.best.name
+        if name == "l1, smooth":
+            assert "tree_sfw reads the records once" in str(ranking)
+            assert "frank_wolfe is simply better, at n=30000" in str(ranking)
+    assert first["l1, smooth"] == "frank_wolfe"
+    assert first["smooth, not convex"] == "stationary_frank_wolfe"
+    assert first["weakly convex"] == "proximal_guided"
+    assert first["l1, a kink"] == "mirror_descent"
+    assert first["p = 1.5, a kink"] in ("mirror_descent", "noisy_sgd")  # alike but for the passes
+    assert first["p = 4"] in ("noisy_gd", "noisy_sgd")

@@ -52,22 +52,17 @@ def rank(facts: Facts, budget: Budget) -> Ranking:
         plan.name: max(bounds[name] for name in (plan.name, *plan.solver.behind) if name in bounds)
         for plan in plans
     }
-    first = [plan for plan in plans if promised(plan)]
+    first = [plan for plan in plans if plan.promised]
     least = min((after[plan.name] for plan in first if not plan.solver.reference), default=0.0)
 
     def order(plan: Plan) -> tuple[bool, bool, bool, bool, float]:
         bound, solver = after[plan.name], plan.solver
-        unproved = not promised(plan)
         tied = bound <= TIE * least
         last = plan.settings.passes if tied else bound
+        unproved = not plan.promised
         return unproved, solver.reference, solver.prefer(facts, budget) is None, not tied, last
 
     return Ranking(facts, budget, tuple(sorted(plans, key=order)), refused)
-
-
-def promised(plan: Plan) -> bool:
-    """Whether the plan's bound holds: one on the excess is proved for convex losses."""
-    return plan.facts.convex or plan.solver.promise == "stationarity"
 
 
 def plan(

@@ -86,6 +86,7 @@ class PolySFW(Solver):
     name: ClassVar[str] = "poly_sfw"
     summary: ClassVar[str] = "one pass of private vertex choices with a recursive gradient estimate"
     reference: ClassVar[bool] = True
+    behind: ClassVar[tuple[str, ...]] = ("frank_wolfe", "tree_sfw")
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         return refuse_one_pass(self.name, facts, budget, 2, "its first estimate and one step")

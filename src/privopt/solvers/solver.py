@@ -156,6 +156,11 @@ class Plan:
     def name(self) -> str:
         return self.solver.name
 
+    @property
+    def promised(self) -> bool:
+        """Whether the bound holds: one on the excess is proved for convex losses only."""
+        return self.facts.convex or self.solver.promise == "stationarity"
+
 
 @dataclass(frozen=True)
 class Result:

@@ -144,6 +144,7 @@ class TreeSFW(Solver):
     name: ClassVar[str] = "tree_sfw"
     summary: ClassVar[str] = "one pass of private vertex choices, gradients refined along a tree"
     reference: ClassVar[bool] = True
+    behind: ClassVar[tuple[str, ...]] = ("frank_wolfe",)
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         return refuse_one_pass(self.name, facts, budget, 3, "one phase of its tree")
