@@ -132,6 +132,7 @@ RATES: dict[str, Geometry] = {
     "p=1": Geometry("frank_wolfe", L1Ball(1.0), _l1, lambda n, d, mu: _l1(n, d, mu)),
     "p=1.5": Geometry("variance_reduced_sfw", LpBall(1.5, 1.0), *_below_two(1.5)),
     "p=1.5, all records": Geometry("mirror_descent", LpBall(1.5, 1.0), *_below_two(1.5)),
+    "p=1.5, steps of l2": Geometry("noisy_gd", LpBall(1.5, 1.0), *_below_two(1.5), FAST),
     "p=2": Geometry("variance_reduced_sfw", LpBall(2.0, 1.0), *_below_two(2.0)),
     "p=2, all records": Geometry("noisy_gd", LpBall(2.0, 1.0), *_below_two(2.0), FAST),
     "p=4": Geometry("noisy_gd", LpBall(4.0, 1.0), *_above_two(4.0), FAST),

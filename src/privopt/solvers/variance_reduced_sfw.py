@@ -70,6 +70,7 @@ class VarianceReducedSFW(Solver):
     name: ClassVar[str] = "variance_reduced_sfw"
     summary: ClassVar[str] = "one pass of Frank-Wolfe on an l_p ball, p <= 2, each node noisy once"
     reference: ClassVar[bool] = True
+    behind: ClassVar[tuple[str, ...]] = ("noisy_gd",)
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         domain = facts.problem.domain
