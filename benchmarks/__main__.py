@@ -24,6 +24,7 @@ NAMES = (
     "rates",
     "high_dimensional",
     "geometry",
+    "nonconvex",
     "sparse_speed",
     "passes",
     "correlated",

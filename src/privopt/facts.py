@@ -71,6 +71,10 @@ class Facts:
         """Smoothness of one record's loss."""
         return self.problem.loss.smoothness_in(norm, self.row_bound(norm))
 
+    def weak_convexity(self, norm: Norm = "l2") -> float:
+        """Weak convexity of one record's loss: 0 if convex, infinite if not declared."""
+        return self.problem.loss.weak_convexity_in(norm, self.row_bound(norm))
+
     @property
     def strong_convexity(self) -> float:
         """Strong convexity in l2 of the whole sum that holds for every data set."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from privopt.geometry import Domain, WholeSpace
+from privopt.geometry import Domain, LpBall, WholeSpace
 from privopt.losses import Loss
 
 
@@ -31,6 +31,11 @@ class Problem:
         bounds. Standardisation uses it for accuracy. Methods of the l1 geometry (frank_wolfe,
         greedy_coordinate, coordinate_descent) clip entries to it and then leave rows at any norm;
         without it they clip rows to ``data_norm`` like all others.
+    dual_norm : float, optional
+        Only on an LpBall: rows are bounded by this number in the dual norm l_q, 1/p + 1/q = 1.
+        Methods of l_p geometry (mirror_descent, phased_mirror_descent, variance_reduced_sfw,
+        stationary_frank_wolfe, proximal_guided) clip rows to it in that norm and leave their l2
+        norm alone; without it they clip rows to ``data_norm`` like all others.
     theta_norm : float, optional
         How large the solution is expected to be when the domain is unbounded. It steers the choice
         of parameters and has no influence on privacy. Default: margins of about 15, that is
@@ -44,6 +49,7 @@ class Problem:
     l2: float = 0.0
     column_bounds: float | None = None
     theta_norm: float | None = None
+    dual_norm: float | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.loss, Loss):
@@ -58,6 +64,14 @@ class Problem:
             raise ValueError(f"l2 must be non-negative and finite, got {self.l2!r}.")
         if self.theta_norm is not None and not 0 < self.theta_norm < math.inf:
             raise ValueError(f"theta_norm must be positive and finite, got {self.theta_norm!r}.")
+
+        if self.dual_norm is not None and not 0 < self.dual_norm < math.inf:
+            raise ValueError(f"dual_norm must be positive and finite, got {self.dual_norm!r}.")
+        if self.dual_norm is not None and not isinstance(self.domain, LpBall):
+            raise ValueError(
+                f"dual_norm is for an LpBall, not for {type(self.domain).__name__}: use "
+                "column_bounds with an L1Ball, and data_norm elsewhere."
+            )
 
     @property
     def size(self) -> float:

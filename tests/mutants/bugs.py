@@ -68,6 +68,7 @@ from .learning import learning
 from .ledger_bugs import ledger
 from .masks import masks
 from .mutant import Mutant
+from .nonconvex import nonconvex
 from .streams import streams
 from .torch_bugs import training
 
@@ -1096,6 +1097,7 @@ ALL: list[Mutant] = [
         streams,
         learning,
         geometry,
+        nonconvex,
         integers,
         masks,
         training,

@@ -12,7 +12,7 @@ from privopt.facts import Facts
 from privopt.geometry import L1Ball, LpBall
 from privopt.losses import Huber, Logistic
 from privopt.mechanisms import additive, selection
-from privopt.oracle import GradientDifference, Lane
+from privopt.oracle import GradientDifference, Lane, taming
 from privopt.oracle.rows import RowBounds
 from privopt.privacy import Accountant, spend
 from privopt.solvers import Plan, catalogue, declare, tree_sfw
@@ -25,6 +25,8 @@ ONE_PASS = ("tree_sfw", "poly_sfw", "variance_reduced_sfw")
 FLAT = {"mirror_descent": {"n_iter": 4}, "phased_mirror_descent": {"n_iter": 2}}
 SHORT: dict[str, dict[str, Any]] = {"poly_sfw": {"batch_size": 5}}
 BALL = Problem(Huber(0.5), LpBall(1.3, 2.0), column_bounds=1.0)
+
+DUAL = Problem(Huber(0.5), LpBall(1.3, 2.0), dual_norm=0.4)
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,10 @@ def tree_within_budget() -> str | None:
     return f"plans to spend {epsilon:.3g}, not 1" if epsilon > 1 + 1e-9 else None
 
 
+def _short(honest: Any) -> Any:
+    return lambda *arguments: honest(*arguments) / 2
+
+
 def _half(honest: Any) -> Any:
     return lambda source, scale, *rest: honest(source, scale / 2, *rest)
 
@@ -115,6 +121,12 @@ def geometry() -> Iterator[Mutant]:
             replayed(solver, "zero_out", DELTA, problem=BALL, **choices),
             "replay",
         )
+    yield Mutant(
+        "rows clipped to twice their dual norm",
+        ((taming, "order_norms", _short(taming.order_norms)),),
+        replayed("mirror_descent", "zero_out", DELTA, problem=DUAL, n_iter=4),
+        "replay",
+    )
     yield Mutant(
         "generalized Gaussian noise without the factor of regularity",
         ((additive.GeneralizedGaussian, "run", _irregular),),

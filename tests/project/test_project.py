@@ -101,7 +101,7 @@ LAYERS = [
     {"cli"},
     {"audit", "report"},
     {"estimators", "torch", "federated"},
-    {"planner"},
+    {"planner", "diagnostics"},
     {"solvers"},
     {"mechanisms"},
     {"oracle"},

@@ -16,9 +16,12 @@ from privopt.losses import (
     Hinge,
     Huber,
     Logistic,
+    PhaseRetrieval,
     SmoothedHinge,
     SmoothedQuantile,
     Squared,
+    TukeyBiweight,
+    Welsch,
 )
 from privopt.privacy.budget import NEIGHBOURING
 from privopt.solvers import Plan, catalogue
@@ -29,6 +32,8 @@ SHORT: dict[str, dict[str, Any]] = {
     "mirror_descent": {"n_iter": 6},
     "phased_mirror_descent": {"n_iter": 3},
     "poly_sfw": {"batch_size": 4},
+    "stationary_frank_wolfe": {"n_iter": 6, "iterate": 4},
+    "proximal_guided": {"n_iter": 2, "rounds": 4, "phases": 2, "iterate": 3},
     "greedy_coordinate": {"n_iter": 4},
     "coordinate_descent": {"n_iter": 8},
     "noisy_sgd": {"n_iter": 12},
@@ -48,15 +53,19 @@ ENOUGH: dict[str, dict[str, Any]] = {
 # One pass over 400 records leaves a sampling error that no budget removes.
 WITHOUT_NOISE = {"phased_localization": 0.25, "bolt_on_sgd": 0.1, "dp_ftrl": 0.2}
 # A choice shows its noise where scores differ by about as much: that takes some records.
-RECORDS = {"frank_wolfe": 150, "greedy_coordinate": 150}
+RECORDS = {"frank_wolfe": 150, "greedy_coordinate": 150, "stationary_frank_wolfe": 150}
 DELTAS = (0.0, 1e-5)
 ONE_PASS = {"tree_sfw", "poly_sfw", "variance_reduced_sfw"}
+NONCONVEX = {"stationary_frank_wolfe", "proximal_guided"}
 # Problems that are there for the sake of these solvers; the others have enough of their own.
 FOR: dict[str, set[str]] = {
     "l1 ball": {"frank_wolfe", "noisy_gd", "mirror_descent", "phased_mirror_descent", *ONE_PASS},
     "l1.5 ball": {"noisy_gd", "mirror_descent", "phased_mirror_descent", *ONE_PASS},
     "simplex, ridge": {"frank_wolfe", "mirror_descent", "phased_mirror_descent", *ONE_PASS},
     "box, ridge": {"greedy_coordinate", "coordinate_descent"},
+    "welsch, l1 ball": NONCONVEX,
+    "tukey, l2 ball, ridge": NONCONVEX,
+    "phase retrieval, l1.5 ball": NONCONVEX,
     "least squares": {"dp_ftrl_least_squares"},
     "bounded columns": {"standardized_objective"},
     "bounded columns, hinge": {"standardized_objective"},
@@ -76,6 +85,9 @@ PROBLEMS = {
     "l1.5 ball": Problem(Logistic(), LpBall(1.5, 2.0), intercept=0.5),
     "simplex, ridge": Problem(Logistic(), Simplex(3.0), intercept=0.5, l2=0.1),
     "box, ridge": Problem(Huber(0.5), Box(-1.0, 2.0), column_bounds=1.0, l2=0.05),
+    "welsch, l1 ball": Problem(Welsch(0.7), L1Ball(1.0), column_bounds=1.0),
+    "tukey, l2 ball, ridge": Problem(TukeyBiweight(2.0), L2Ball(1.0), intercept=0.5, l2=0.1),
+    "phase retrieval, l1.5 ball": Problem(PhaseRetrieval(0.5), LpBall(1.5, 1.0)),
     "least squares": Problem(Squared(), L2Ball(1.5), intercept=0.5, l2=0.01),
     "bounded columns": Problem(Logistic(), WholeSpace(), intercept=0.5, column_bounds=1.0),
     "bounded columns, hinge": Problem(SmoothedHinge(0.5), intercept=0.5, column_bounds=1.0),

@@ -10,7 +10,7 @@ from privopt import Budget, Problem, Refused, solve
 from privopt.audit import hostile_pairs, replay
 from privopt.facts import Facts
 from privopt.geometry import L1Ball, L2Ball, LpBall, Simplex
-from privopt.losses import Huber, Logistic, Squared
+from privopt.losses import Huber, Logistic, Squared, Welsch
 from privopt.mechanisms import Gate
 from privopt.noise import SeededSource, SilentSource
 from privopt.oracle import CoordinateClippedGradient, GradientDifference, Lane, Oracle, RowBounds
@@ -141,14 +141,20 @@ def test_exact_enumeration_of_one_tree_phase(monkeypatch):
     assert reached > 1.5 * 0.25
 
 
-@pytest.mark.parametrize("name", ["tree_sfw", "poly_sfw"])
+@pytest.mark.parametrize("name", ["tree_sfw", "poly_sfw", "stationary_frank_wolfe"])
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 def test_neighbouring_streams_with_one_transcript(name, relation, monkeypatch):
     """Every record in turn is changed: the estimates move by no more than the path's radius for its
     cell, with its decay, not at all before its entry, and by over 0.3 of it somewhere."""
     monkeypatch.setattr(Oracle, "shuffled", lambda self: self)
-    problem = Problem(Huber(0.5), L1Ball(1.0), column_bounds=1.0)
-    choices = {"tree_sfw": {"phases": 3}, "poly_sfw": {"batch_size": 3, "step": 0.3}}[name]
+    # Both losses are steepest at a residual of 1/2.
+    loss = Welsch(math.sqrt(0.5)) if name == "stationary_frank_wolfe" else Huber(0.5)
+    problem = Problem(loss, L1Ball(1.0), column_bounds=1.0)
+    choices = {
+        "tree_sfw": {"phases": 3},
+        "poly_sfw": {"batch_size": 3, "step": 0.3},
+        "stationary_frank_wolfe": {"one_pass": True, "n_iter": 11, "step": 0.3},
+    }[name]
     plan = make_plan(name, problem, Budget(1.0, 1e-5, relation), 60, 2, **choices)
     # Loud noise makes the iterate jump between vertices.
     plan = replace(plan, settings=replace(plan.settings, noise_multiplier=1e3))

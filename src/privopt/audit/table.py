@@ -18,7 +18,7 @@ from privopt.audit.statistical import Finding, audit
 from privopt.audit.trials import Trial
 from privopt.facts import Facts
 from privopt.geometry import L1Ball, L2Ball, WholeSpace
-from privopt.losses import Absolute, Huber, Logistic, Squared
+from privopt.losses import Absolute, Huber, Logistic, Squared, TukeyBiweight
 from privopt.mechanisms import HOOK, Gate
 from privopt.noise import SeededSource, Source
 from privopt.oracle import Oracle
@@ -57,6 +57,13 @@ def opposed_pair(budget: Budget, n: int, p: int, classification: bool) -> Pair:
     return changed_first(budget.neighbouring, (X, y), (row, 1e3), (row, -1e3))
 
 
+def peak_pair(budget: Budget, n: int, p: int, classification: bool) -> Pair:
+    """As ``lone_pair``, for a loss that is steepest at a residual of one and flat far away."""
+    X, y = np.full((n, p), np.nan), np.full(n, np.nan)
+    row = 1e3 * np.eye(p)[0]
+    return changed_first(budget.neighbouring, (X, y), (row, 1.0), (row, -1.0))
+
+
 def changed_first(
     neighbouring: Neighbouring,
     others: Data,
@@ -93,8 +100,11 @@ SATURATED = (Problem(Huber(0.5), L2Ball(50.0)), Problem(Absolute(), L2Ball(3.0))
 COLUMNS = Problem(Logistic(), WholeSpace(), intercept=0.5, column_bounds=1.0)
 TARGETS = Problem(Huber(0.2), WholeSpace(), intercept=0.5, column_bounds=1.0)
 VERTICES = Problem(Huber(0.5), L1Ball(5.0))
+# On so small a set gradients hardly change, and records of the first estimate pay the most.
+TINY = Problem(Huber(0.5), L1Ball(0.01))
 FREE = Problem(Huber(0.5), WholeSpace())
 SQUARES = Problem(Squared(), L2Ball(1.0))
+PEAKED = Problem(TukeyBiweight(5**0.5), L2Ball(0.05))
 DEFAULT = Setting((*SATURATED, VERTICES, FREE, COLUMNS, TARGETS))
 
 
@@ -133,9 +143,13 @@ SETTINGS: dict[str, Setting] = {
     "frank_wolfe": replace(DEFAULT, choices=lambda budget: {"n_iter": 1}),
     "mirror_descent": replace(DEFAULT, choices=lambda budget: {"n_iter": 3}),
     "phased_mirror_descent": replace(DEFAULT, n=16, choices=lambda budget: {"n_iter": 2}),
-    "tree_sfw": replace(DEFAULT, n=16, choices=lambda budget: {"phases": 1}),
-    "poly_sfw": replace(DEFAULT, n=16, choices=lambda budget: {"batch_size": 4}),
+    "tree_sfw": Setting((TINY,), n=16, choices=lambda budget: {"phases": 1}),
+    "poly_sfw": Setting((TINY,), n=16, choices=lambda budget: {"batch_size": 8}),
     "variance_reduced_sfw": replace(DEFAULT, n=16, choices=lambda budget: {"phases": 1}),
+    "stationary_frank_wolfe": Setting((PEAKED,), choices=lambda b: {"n_iter": 2}, pair=peak_pair),
+    "proximal_guided": Setting(
+        (PEAKED,), choices=lambda b: {"n_iter": 2, "rounds": 1}, pair=peak_pair
+    ),
     "greedy_coordinate": replace(DEFAULT, p=2, choices=lambda budget: {"n_iter": 1}),
     "coordinate_descent": replace(DEFAULT, choices=lambda budget: {"n_iter": 2}),
     "standardized_regression": Setting((TARGETS,), n=20, choices=_noise, pair=crowd_pair),

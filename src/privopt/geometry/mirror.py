@@ -20,7 +20,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import logsumexp
 
-from privopt.geometry.ball import L1Ball
+from privopt.geometry.ball import L1Ball, L2Ball
 from privopt.geometry.domain import Domain, Vector
 from privopt.geometry.lp_ball import LpBall
 from privopt.geometry.norms import ascent, dual_order, lp_norm
@@ -135,13 +135,15 @@ class EntropicMap(MirrorMap):
 
 
 def mirror_of(domain: Domain, dimension: int) -> MirrorMap:
-    """The mirror map of an l_p ball with p <= 2 or of the simplex.
+    """The mirror map of an l_p ball with p <= 2 around the origin or of the simplex.
 
     On an l1 ball the square of the norm is not strongly convex; that of l_r with
     r = 1 + 1/log(dimension) is, at the price of a logarithm.
     """
     if isinstance(domain, Simplex):
         return EntropicMap(dimension, domain.scale)
+    if isinstance(domain, L2Ball) and domain.middle is None:
+        return NormMap(dimension, 2.0, domain.size)
     if isinstance(domain, (L1Ball, LpBall)):
         order = 1.0 if isinstance(domain, L1Ball) else domain.order
         if order == 1:
@@ -149,4 +151,6 @@ def mirror_of(domain: Domain, dimension: int) -> MirrorMap:
             return NormMap(dimension, exponent, domain.size, sharp=True)
         if order <= 2:
             return NormMap(dimension, order, domain.size)
-    raise ValueError(f"{domain!r} has no mirror map: use L1Ball, LpBall with p <= 2, or Simplex.")
+    raise ValueError(
+        f"{domain!r} has no mirror map: use L1Ball, L2Ball, LpBall with p <= 2, or Simplex."
+    )

@@ -6,7 +6,9 @@ from privopt.losses.hinge import Hinge, SmoothedHinge
 from privopt.losses.huber import Huber
 from privopt.losses.logistic import Logistic
 from privopt.losses.loss import Loss
+from privopt.losses.phase_retrieval import PhaseRetrieval
 from privopt.losses.quantile import Quantile, SmoothedQuantile
+from privopt.losses.redescending import TukeyBiweight, Welsch
 from privopt.losses.smoothed import Smoothed
 from privopt.losses.squared import Squared
 
@@ -17,9 +19,12 @@ __all__ = [
     "Huber",
     "Logistic",
     "Loss",
+    "PhaseRetrieval",
     "Quantile",
     "Smoothed",
     "SmoothedHinge",
     "SmoothedQuantile",
     "Squared",
+    "TukeyBiweight",
+    "Welsch",
 ]

@@ -67,12 +67,18 @@ class Loss(ABC):
         return 0.0
 
     @property
+    def weak_convexity(self) -> float:
+        """Some w for which f(z, y) + w z^2/2 is convex in z; infinite if none is declared."""
+        return 0.0 if self.convex else self.smoothness
+
+    @property
     def linear_beyond(self) -> float:
         """The distance |z - y| from which on f is linear in z, on either side; maybe infinite."""
         return math.inf
 
     def least_curvature(self, z: Array, y: Array, width: Array) -> Array:
-        """Return a lower bound of d2f/dz2 at all margins within `width` of z; at least 0."""
+        """Return a lower bound, at least 0, of the d2f/dz2 of a convex f at all margins within
+        `width` of z."""
         return 0.0 * z
 
     def pieces(self, y: Array) -> tuple[Array, Array, Array] | None:
@@ -93,6 +99,13 @@ class Loss(ABC):
         check_norm(norm)
         _check_bound("data_bound", data_bound)
         return self.smoothness * data_bound * data_bound if data_bound > 0.0 else 0.0
+
+    def weak_convexity_in(self, norm: Norm, data_bound: float) -> float:
+        """Return w with l(u) >= l(t) + <g, u - t> - w/2 ||u - t||^2 for all t, u and a subgradient
+        g of l at t; rows are bounded as in `lipschitz_in`."""
+        check_norm(norm)
+        _check_bound("data_bound", data_bound)
+        return self.weak_convexity * data_bound * data_bound if data_bound > 0.0 else 0.0
 
     def range_on(self, margin_bound: float, label_bound: float) -> float:
         """Return sup over |y| <= label_bound of (max - min of f(., y) over |z| <= margin_bound).

@@ -21,7 +21,7 @@ from privopt.oracle.counting import EXACT, added, as_numpy, row_products, shorte
 from privopt.oracle.labels import labels_like
 from privopt.oracle.moments import shortened
 from privopt.oracle.rows import RowBounds, Weigh
-from privopt.oracle.taming import row_norms, tame, within
+from privopt.oracle.taming import row_norms, row_scales, tame, within
 
 BLOCK_BYTES = 3 << 19  # a block of rows this size stays in a core's cache between its two uses
 PARALLEL_BYTES = 1 << 22
@@ -74,10 +74,8 @@ class DenseRows:
         broken = ~xp.isfinite(y)
         if bool(xp.any(wild)) or bool(xp.any(broken)):
             X, y, norms, active = tame(xp, X, y, norms, wild, broken)
-        scale = None
-        if bool(xp.any(norms > bounds.data_norm)):
-            scale = bounds.data_norm / xp.clip(norms, min=bounds.data_norm)
-            norms = norms * scale
+        scale = row_scales(xp, X, norms, bounds)
+        norms = norms if scale is None else norms * scale
         sizes = norms
         if bounds.intercept:
             sizes = xp.sqrt(norms**2 + bounds.intercept**2)

@@ -25,18 +25,20 @@ Weigh = Callable[[Any, Any, Any], Any]
 class RowBounds:
     """Public facts about effective rows, enforced when the rows are made.
 
-    Each feature is clipped to [-entries, entries], then the row to an l2 norm of ``data_norm``;
-    either may be infinite.
+    Each feature is clipped to [-entries, entries], then the row to an l_r norm of ``data_norm``,
+    r = ``order``; either may be infinite.
     """
 
     data_norm: float
     intercept: float = 0.0
     entries: float = math.inf
+    order: float = 2.0
 
     @property
     def size(self) -> float:
-        """Largest l2 norm of an effective row."""
-        return math.hypot(self.data_norm, self.intercept)
+        """Largest l2 norm of an effective row, whatever the number of columns."""
+        # Above l2 a norm says nothing about l2 without that number: ``in_norm`` takes it.
+        return math.hypot(self.data_norm if self.order <= 2 else math.inf, self.intercept)
 
     @property
     def largest(self) -> float:
@@ -51,13 +53,14 @@ class RowBounds:
     def in_norm(self, order: float, dimension: int) -> float:
         """Largest l_r norm of an effective row with so many columns, r = ``order``.
 
-        k features of l2 norm at most N, each at most B, have l_r norm at most N k^max(0, 1/r - 1/2)
-        and at most B k^(1/r); the constant column comes in as one more coordinate.
+        k features of l_s norm at most N, each at most B, have l_r norm at most
+        N k^max(0, 1/r - 1/s) and at most B k^(1/r); the constant column comes in as one more
+        coordinate.
         """
         features = dimension - (self.intercept != 0)
         part = self.feature
         if not math.isinf(order):
-            by_norm = self.data_norm * max(1.0, features) ** max(0.0, 1 / order - 1 / 2)
+            by_norm = self.data_norm * max(1.0, features) ** max(0.0, 1 / order - 1 / self.order)
             part = min(by_norm, self.feature * features ** (1 / order))
         return lp_norm([part, self.intercept], order)
 

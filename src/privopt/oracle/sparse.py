@@ -69,9 +69,10 @@ class SparseRows:
             squares = X.multiply(X)
         norms = np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
         del squares
+        lengths = norms if bounds.order == 2 else _order_norms(X, bounds.order)
         scale = None
-        if (norms > bounds.data_norm).any():
-            scale = bounds.data_norm / np.maximum(norms, bounds.data_norm)
+        if (lengths > bounds.data_norm).any():
+            scale = bounds.data_norm / np.maximum(lengths, bounds.data_norm)
             norms = norms * scale
         sizes = np.hypot(norms, bounds.intercept)
         if active is not None:
@@ -250,3 +251,16 @@ def _within(X: Any, bound: float) -> Any:
     data, wild = np.clip(X.data, -bound, bound), ~np.isfinite(X.data)
     data[wild] = X.data[wild]  # the record is emptied, not clipped
     return sp.csr_array((data, X.indices, X.indptr), shape=X.shape)
+
+
+def _order_norms(X: Any, order: float) -> np.ndarray:
+    """l_r norm of each row, r = ``order``, safe against overflow of powers."""
+    if not X.has_canonical_format:  # entries that are stored twice are added up before
+        X = X.copy()
+        X.sum_duplicates()
+    owner = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+    largest = np.zeros(X.shape[0])
+    np.maximum.at(largest, owner, np.abs(X.data))
+    unit = np.where(largest > 0, largest, 1.0)[owner]
+    powers = np.bincount(owner, (np.abs(X.data) / unit) ** order, minlength=X.shape[0])
+    return largest * powers ** (1 / order) * (1 + 4 * np.finfo(np.float64).eps)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_numpy_array
 
+from privopt.oracle.rows import RowBounds
+
 
 def row_norms(xp: Any, X: Any) -> Any:
     """l2 norm of each row."""
@@ -15,6 +17,26 @@ def row_norms(xp: Any, X: Any) -> Any:
         with np.errstate(over="ignore", invalid="ignore"):
             return np.sqrt(np.einsum("ij,ij->i", X, X))
     return xp.sqrt(xp.sum(X * X, axis=1))
+
+
+def row_scales(xp: Any, X: Any, norms: Any, bounds: RowBounds) -> Any:
+    """Factors that clip rows to the bound of their norm, given the l2 ones; None if none has to."""
+    if bounds.order != 2 and math.isfinite(bounds.data_norm):
+        norms = xp.astype(order_norms(xp, X, bounds.order), norms.dtype)
+    if not bool(xp.any(norms > bounds.data_norm)):
+        return None
+    return bounds.data_norm / xp.clip(norms, min=bounds.data_norm)
+
+
+def order_norms(xp: Any, X: Any, order: float) -> Any:
+    """l_r norm of each row, r = ``order``, safe against overflow of powers."""
+    if 0 in X.shape:
+        return xp.zeros(X.shape[0], dtype=xp.float64)
+    largest = xp.astype(xp.max(abs(X), axis=1), xp.float64)
+    unit = xp.where(largest > 0, largest, xp.ones_like(largest))
+    powers = xp.sum((abs(xp.astype(X, xp.float64)) / unit[:, None]) ** order, axis=1)
+    # What rounding may take away, in the precision of the rows.
+    return largest * powers ** (1 / order) * (1 + 4 * float(xp.finfo(X.dtype).eps))
 
 
 def within(xp: Any, X: Any, bound: float) -> Any:

@@ -58,13 +58,15 @@ def rank(facts: Facts, budget: Budget, hardened: bool | str = "auto") -> Ranking
         plan.name: max(bounds[name] for name in (plan.name, *plan.solver.behind) if name in bounds)
         for plan in plans
     }
-    least = min((after[plan.name] for plan in plans if not plan.solver.reference), default=0.0)
+    first = [plan for plan in plans if plan.promised]
+    least = min((after[plan.name] for plan in first if not plan.solver.reference), default=0.0)
 
-    def order(plan: Plan) -> tuple[bool, bool, bool, float]:
+    def order(plan: Plan) -> tuple[bool, bool, bool, bool, float]:
         bound, solver = after[plan.name], plan.solver
         tied = bound <= TIE * least
         last = plan.settings.passes if tied else bound
-        return solver.reference, solver.prefer(facts, budget) is None, not tied, last
+        unproved = not plan.promised
+        return unproved, solver.reference, solver.prefer(facts, budget) is None, not tied, last
 
     return Ranking(facts, budget, tuple(sorted(plans, key=order)), refused)
 

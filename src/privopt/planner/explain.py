@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from privopt.planner.choose import Ranking, rank
+from privopt.solvers import Plan
 
 COLUMNS = ("solver", "predicted excess risk", "noise", "passes over data", "how it works")
 
@@ -17,13 +18,20 @@ def rows(ranking: Ranking) -> list[tuple[str, str, str, str, str]]:
         found.append(
             (
                 plan.name,
-                f"<= {plan.settings.bound:.3g}",
+                _promise(plan),
                 f"{public.get('noise', '')} x {public.get('noise_multiplier', float('nan')):.3g}",
                 f"{plan.settings.passes:.0f}",
                 plan.solver.summary + (" (reference)" if plan.solver.reference else ""),
             )
         )
     return found
+
+
+def _promise(plan: Plan) -> str:
+    if not plan.promised:
+        return "none: not convex"
+    gap = " (gap)" if plan.solver.promise == "stationarity" else ""
+    return f"<= {plan.settings.bound:.3g}{gap}"
 
 
 def notes(ranking: Ranking) -> list[str]:
@@ -34,12 +42,25 @@ def notes(ranking: Ranking) -> list[str]:
     bounds = {plan.name: plan.settings.bound for plan in ranking.plans}
     for plan in ranking.plans:
         for other in plan.solver.behind:
-            if other in order[: order.index(plan.name)] and bounds[other] > bounds[plan.name]:
+            if other not in order[: order.index(plan.name)]:
+                continue
+            once = plan.settings.passes <= 1 < ranking.plans[order.index(other)].settings.passes
+            if once and ranking.facts.convex:
+                sentences.append(
+                    f"{plan.name} reads the records once; where they may be read more often, "
+                    f"{other} is simply better, at n={ranking.facts.n} as at every n measured."
+                )
+            elif bounds[other] > bounds[plan.name]:
                 sentences.append(
                     f"{plan.name} has the smaller bound, but {other} does better on ordinary data "
                     "and is ranked before it."
                 )
-    if ranking.budget.pure and ranking.plans:
+    if not ranking.facts.convex:
+        sentences.append(
+            f"{ranking.facts.loss_name} is not convex: a small excess cannot be promised, only a "
+            "nearly stationary point; privacy holds for every solver listed."
+        )
+    if ranking.budget.pure and ranking.plans and ranking.best.promised:
         delta = min(1e-6, 0.01 / ranking.facts.n)
         relaxed = rank(ranking.facts, replace(ranking.budget, delta=delta))
         gain = ranking.best.settings.bound / relaxed.best.settings.bound

@@ -117,6 +117,7 @@ def renyi_epsilon(curve: Callable[[float], float], delta: float) -> float:
     return max(0.0, min(bound(best), bound(float(found.x))) * (1 + ROUNDING))
 
 
+@lru_cache(maxsize=1024)
 def concentrated_rho(epsilon: float, delta: float) -> float:
     """Largest rho for which rho-zCDP gives (epsilon, delta), rounded down."""
     if delta <= 0:

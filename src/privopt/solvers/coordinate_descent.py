@@ -32,12 +32,11 @@ from privopt.solvers.greedy_coordinate import (
     MOST_STEPS,
     check_step,
     descend_bound,
-    entry_bounds,
     refuse_coordinates,
     smoothness_along,
     step_count,
 )
-from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ from privopt.privacy.kinds import Gaussian as GaussianKind
 from privopt.privacy.profiles import concentrated_rho
 from privopt.privacy.spend import Charge
 from privopt.problem import Problem
-from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
 
 Noise = Literal["gaussian", "laplace", "pure"]
 MOST_STEPS = 1000
@@ -229,13 +229,6 @@ def refuse_coordinates(name: str, facts: Facts) -> str | None:
             "not: use Box or WholeSpace."
         )
     return None
-
-
-def entry_bounds(problem: Problem) -> RowBounds:
-    """Entries clipped to the declared column bounds, or rows to their norm."""
-    if problem.column_bounds is None:
-        return RowBounds(problem.data_norm, problem.intercept)
-    return RowBounds(math.inf, problem.intercept, problem.column_bounds)
 
 
 def smoothness_along(problem: Problem, n: int, p: int) -> np.ndarray:

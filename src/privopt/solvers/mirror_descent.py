@@ -41,8 +41,7 @@ from privopt.oracle.reach import norm_named
 from privopt.privacy import Budget
 from privopt.privacy.profiles import concentrated_rho, gaussian_mu
 from privopt.problem import Problem
-from privopt.solvers.greedy_coordinate import entry_bounds
-from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
 
 MOST_STEPS = 1000
 NEAR = 1.05

@@ -38,7 +38,6 @@ from privopt.oracle import Oracle, RowBounds
 from privopt.privacy import Budget
 from privopt.problem import Problem
 from privopt.solvers.bolt_on_sgd import refuse_unless_ordered
-from privopt.solvers.greedy_coordinate import entry_bounds
 from privopt.solvers.mirror_descent import (
     Noise,
     check_noise,
@@ -50,7 +49,7 @@ from privopt.solvers.mirror_descent import (
     steepness,
 )
 from privopt.solvers.phased_localization import phases
-from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
 
 STEPS = 100
 

@@ -28,6 +28,7 @@ Hassani and Karbasi (2020) for the estimator.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -36,13 +37,20 @@ import numpy as np
 from privopt.facts import Facts
 from privopt.mechanisms import ExponentialMechanism, Gate
 from privopt.mechanisms.maps import Shift, VertexScores
-from privopt.oracle import CoordinateClippedGradient, GradientDifference, Lane, Oracle, RowBounds
+from privopt.oracle import (
+    CoordinateClippedGradient,
+    GradientDifference,
+    Lane,
+    Oracle,
+    Query,
+    RowBounds,
+    Sealed,
+)
 from privopt.privacy import Budget
 from privopt.privacy.profiles import concentrated_rho
 from privopt.problem import Problem
 from privopt.solvers.frank_wolfe import SOLVER as FRANK_WOLFE
-from privopt.solvers.greedy_coordinate import entry_bounds
-from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
 from privopt.solvers.tree_sfw import largest_margin, refuse_one_pass, selection_error
 
 MOST_STEPS = 20_000
@@ -78,6 +86,7 @@ class PolySFW(Solver):
     name: ClassVar[str] = "poly_sfw"
     summary: ClassVar[str] = "one pass of private vertex choices with a recursive gradient estimate"
     reference: ClassVar[bool] = True
+    behind: ClassVar[tuple[str, ...]] = ("frank_wolfe", "tree_sfw")
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         return refuse_one_pass(self.name, facts, budget, 2, "its first estimate and one step")
@@ -112,7 +121,7 @@ class PolySFW(Solver):
             n_iter=steps,
             step=eta,
             slope_clip=clip,
-            difference_clip=_difference_clip(facts, clip, eta),
+            difference_clip=difference_clip(facts, clip, eta),
             noise="gumbel",
             noise_multiplier=multiplier,
             ridge=facts.problem.l2,
@@ -131,21 +140,43 @@ class PolySFW(Solver):
         mechanism = ExponentialMechanism(settings.noise_multiplier)
         scores, theta = VertexScores(problem.domain, p), problem.domain.centre(p)
         sizes = [settings.first] + [settings.batch_size] * settings.n_iter
-        lane, before = Lane(), theta
-        for t, (part, size) in enumerate(zip(oracle.shuffled().parts(sizes), sizes, strict=True)):
-            query = gradient
-            if t > 0:
-                query = GradientDifference(gradient, before, 1 - eta, settings.difference_clip)
-            estimate = lane.step(1 - eta, part.everything().ask(query, theta), 1 / size)
+        estimates = RecursiveGradient(oracle, gradient, sizes, eta, settings.difference_clip)
+        for t in range(len(sizes)):
+            estimate = estimates.at(theta)
             if settings.ridge:
                 estimate = estimate.through(Shift(settings.ridge * theta, "linf"))
             chosen = gate.release(mechanism, estimate.through(scores))
-            before, theta = theta, (1 - eta) * theta + eta * scores.vertex(chosen)
+            theta = (1 - eta) * theta + eta * scores.vertex(chosen)
             tick(t + 1, len(sizes))
         return theta
 
 
-def _difference_clip(facts: Facts, clip: float, eta: float) -> float:
+class RecursiveGradient:
+    """The running estimate of the mean gradient; every question takes the next records in."""
+
+    def __init__(
+        self,
+        oracle: Oracle,
+        gradient: CoordinateClippedGradient,
+        sizes: Sequence[int],
+        eta: float,
+        difference_clip: float,
+    ) -> None:
+        self._parts = zip(oracle.shuffled().parts(sizes), sizes, strict=True)
+        self._gradient, self._keep, self._clip = gradient, 1 - eta, difference_clip
+        self._lane, self._before = Lane(), np.zeros(0)
+
+    def at(self, theta: np.ndarray) -> Sealed:
+        part, size = next(self._parts)
+        query: Query = self._gradient
+        if self._before.size:
+            query = GradientDifference(self._gradient, self._before, self._keep, self._clip)
+        self._before = theta
+        return self._lane.step(self._keep, part.everything().ask(query, theta), 1 / size)
+
+
+def difference_clip(facts: Facts, clip: float, eta: float) -> float:
+    """Bound on what a record adds to the estimate in units of its row, at steps of size eta."""
     smooth = eta * facts.problem.loss.smoothness * largest_margin(facts)
     return min((2 - eta) * clip, eta * clip + (1 - eta) * smooth)
 
@@ -154,17 +185,27 @@ def _bound(
     facts: Facts, rho: float, clip: float, first: int, batch: int, steps: int, eta: float
 ) -> tuple[float, float, float]:
     """Bound, eta, and the noise multiplier of the worst record."""
-    entry, change = entry_bounds(facts.problem).largest, _difference_clip(facts, clip, eta)
+    entry, change = entry_bounds(facts.problem).largest, difference_clip(facts, clip, eta)
     keep = (1 - eta) ** 2
-    series = [(1 - keep**count) / (1 - keep) for count in (steps + 1, steps)]
-    moved = [facts.relation_factor * slope * entry for slope in (clip / first, change / batch)]
-    dearest = max(one**2 * decay for one, decay in zip(moved, series, strict=True))
+    dearest = dearest_record(facts, entry, clip, first, batch, steps, eta)
     multiplier = math.sqrt(dearest / (8 * rho)) * (1 + 1e-12)
     variance = (clip * entry) ** 2 / first + (change * entry) ** 2 / (batch * (1 - keep))
     far = facts.problem.domain.diameter("l2", facts.p)
     start = clip * largest_margin(facts) + facts.problem.l2 * far**2
     bound = (1 - eta) ** (steps + 1) * start + eta * FRANK_WOLFE.curvature(facts) / 2
     return bound + selection_error(facts, variance, multiplier), eta, multiplier
+
+
+def dearest_record(
+    facts: Facts, row: float, clip: float, first: int, batch: int, steps: int, eta: float
+) -> float:
+    """Sum over all estimates of the square of how far the worst record moves them, for rows of at
+    most this norm: a geometric series for a record of the first part, and for a later one."""
+    keep = (1 - eta) ** 2
+    series = [(1 - keep**count) / (1 - keep) for count in (steps + 1, steps)]
+    slopes = clip / first, difference_clip(facts, clip, eta) / batch
+    moved = [facts.relation_factor * slope * row for slope in slopes]
+    return max(one**2 * decay for one, decay in zip(moved, series, strict=True))
 
 
 SOLVER = PolySFW()

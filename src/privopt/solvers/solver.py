@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from privopt.facts import Facts
+from privopt.geometry import LpBall
+from privopt.geometry.norms import dual_order
 from privopt.mechanisms import Gate
 from privopt.oracle import Oracle, RowBounds, RowMap
 from privopt.privacy import Budget, Certificate
@@ -27,8 +30,8 @@ def no_tick(done: int, total: int) -> None:
 class Settings:
     """Public hyper-parameters of one run, computed from facts and budget alone.
 
-    ``bound`` is the proved bound on the expected mean excess risk; ``passes`` the number of times
-    the data is read.
+    ``bound`` is the proved bound on what the solver promises to make small, the expected mean
+    excess risk or a stationarity gap; ``passes`` the number of times the data is read.
     """
 
     bound: float
@@ -76,6 +79,10 @@ class Solver(ABC):
 
     hardens: ClassVar[bool] = False
     """Whether it can release exact integers: it then has a setting ``hardened``."""
+
+    promise: ClassVar[Literal["excess", "stationarity"]] = "excess"
+    """What ``Settings.bound`` bounds. A small excess is promised for convex losses only; a solver
+    whose privacy does not rest on convexity may take others, without that promise."""
 
     @abstractmethod
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
@@ -127,6 +134,18 @@ class Solver(ABC):
         return ()
 
 
+def entry_bounds(problem: Problem) -> RowBounds:
+    """Entries clipped to the declared column bounds, rows to their norm in the dual of the
+    domain's, or in l2 if neither is declared."""
+    entries, domain = problem.column_bounds, problem.domain
+    if problem.dual_norm is not None and isinstance(domain, LpBall):
+        entries = math.inf if entries is None else entries
+        return RowBounds(problem.dual_norm, problem.intercept, entries, dual_order(domain.order))
+    if entries is None:
+        return RowBounds(problem.data_norm, problem.intercept)
+    return RowBounds(math.inf, problem.intercept, entries)
+
+
 @dataclass(frozen=True)
 class Plan:
     """A solver with its settings, ready to run: public, and made before any data is touched."""
@@ -139,6 +158,11 @@ class Plan:
     @property
     def name(self) -> str:
         return self.solver.name
+
+    @property
+    def promised(self) -> bool:
+        """Whether the bound holds: one on the excess is proved for convex losses only."""
+        return self.facts.convex or self.solver.promise == "stationarity"
 
 
 @dataclass(frozen=True)

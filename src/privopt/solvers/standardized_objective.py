@@ -88,6 +88,8 @@ class StandardizedObjective(Solver):
                 f"{self.name} is for the logistic loss and the smoothed hinge, "
                 f"not for {facts.loss_name}."
             )
+        if not facts.convex:
+            return f"{self.name} needs a convex loss; {facts.loss_name} is not convex."
         if problem.column_bounds is None:
             return (
                 f"{self.name} needs declared column bounds: "

@@ -107,6 +107,8 @@ class StandardizedRegression(Solver):
                 f"{self.name} is for the squared, the Huber and the smoothed quantile loss, "
                 f"not for {facts.loss_name}."
             )
+        if not facts.convex:
+            return f"{self.name} needs a convex loss; {facts.loss_name} is not convex."
         if not math.isfinite(facts.lipschitz()):
             return (
                 f"{self.name} needs a Lipschitz loss; {facts.loss_name} is not: "

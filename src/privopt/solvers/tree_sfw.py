@@ -39,7 +39,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from privopt.facts import Facts
-from privopt.geometry import L1Ball, Polytope, Simplex
+from privopt.geometry import L1Ball, LpBall, Polytope, Simplex
+from privopt.geometry.norms import Norm, dual, dual_order, order_named
 from privopt.mechanisms import ExponentialMechanism, Gate
 from privopt.mechanisms.maps import Shift, VertexScores
 from privopt.oracle import CoordinateClippedGradient, GradientDifference, Lane, Oracle, RowBounds
@@ -48,10 +49,13 @@ from privopt.privacy.profiles import concentrated_rho
 from privopt.problem import Problem
 from privopt.solvers.bolt_on_sgd import refuse_unless_ordered
 from privopt.solvers.frank_wolfe import SOLVER as FRANK_WOLFE
-from privopt.solvers.greedy_coordinate import entry_bounds
-from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
 
 MOST_PHASES = 12
+SHARE = 0.6
+"""Part of the first term of the bound that counts when phases are chosen: the excess falls faster
+with the number of leaves in practice, and the whole of it gave one phase too many. With this share
+the choice was the best of 2..6 phases in all of 14 settings, 10^4 to 3 10^5 records."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,21 @@ def difference_clip(leaf: Leaf, clip: float, smoothness: float, margin: float) -
 
 
 @dataclass(frozen=True)
+class Tree:
+    """A number of phases, the parts of its bound, and the noise multiplier of the worst node."""
+
+    phases: int
+    descent: float
+    error: float
+    multiplier: float
+
+
+def _counted(tree: Tree) -> float:
+    """What the number of phases is chosen by."""
+    return SHARE * tree.descent + tree.error
+
+
+@dataclass(frozen=True)
 class TreeSettings(Settings):
     """Phases, records of a root, the clips, and noise in units of a reach of one."""
 
@@ -125,6 +144,7 @@ class TreeSFW(Solver):
     name: ClassVar[str] = "tree_sfw"
     summary: ClassVar[str] = "one pass of private vertex choices, gradients refined along a tree"
     reference: ClassVar[bool] = True
+    behind: ClassVar[tuple[str, ...]] = ("frank_wolfe",)
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         return refuse_one_pass(self.name, facts, budget, 3, "one phase of its tree")
@@ -144,16 +164,16 @@ class TreeSFW(Solver):
         if not possible:
             raise ValueError(f"phases={phases} does not fit {facts.n} records: take fewer.")
         rho = concentrated_rho(budget.epsilon, budget.delta) / facts.repeats
-        bound, best, multiplier = min(self._bound(facts, rho, clip, t) for t in possible)
+        tree = min((self._tree(facts, rho, clip, t) for t in possible), key=_counted)
         return TreeSettings(
-            bound=bound,
+            bound=tree.descent + tree.error,
             passes=1.0,
-            phases=best,
-            batch_size=largest_batch(facts.n, best),
+            phases=tree.phases,
+            batch_size=largest_batch(facts.n, tree.phases),
             slope_clip=clip,
             margin=largest_margin(facts),
             noise="gumbel",
-            noise_multiplier=multiplier,
+            noise_multiplier=tree.multiplier,
             ridge=facts.problem.l2,
         )
 
@@ -193,10 +213,7 @@ class TreeSFW(Solver):
             tick(done, len(schedule))
         return theta
 
-    def _bound(
-        self, facts: Facts, rho: float, clip: float, phases: int
-    ) -> tuple[float, int, float]:
-        """Bound, phases, and the noise multiplier of the worst node."""
+    def _tree(self, facts: Facts, rho: float, clip: float, phases: int) -> Tree:
         batch, entry = largest_batch(facts.n, phases), entry_bounds(facts.problem).largest
         margin, smoothness = largest_margin(facts), facts.problem.loss.smoothness
         dearest, widest = 0.0, {}
@@ -207,9 +224,9 @@ class TreeSFW(Solver):
             own = (slope * entry) ** 2 / leaf.size
             widest[leaf.depth] = max(widest.get(leaf.depth, 0.0), own)
         multiplier = math.sqrt(dearest / (8 * rho)) * (1 + 1e-12)
-        bound = FRANK_WOLFE.curvature(facts) * 2 / (len(leaves(phases, batch)) + 2)
-        bound += selection_error(facts, sum(widest.values()), multiplier / batch)
-        return bound, phases, multiplier
+        descent = FRANK_WOLFE.curvature(facts) * 2 / (len(leaves(phases, batch)) + 2)
+        error = selection_error(facts, sum(widest.values()), multiplier / batch)
+        return Tree(phases, descent, error, multiplier)
 
 
 # ---------------------------------------------------------------- what one-pass methods share
@@ -225,12 +242,19 @@ def refuse_one_pass(name: str, facts: Facts, budget: Budget, least: int, what: s
     return refuse_unless_ordered(name, facts)
 
 
-def largest_margin(facts: Facts) -> float:
-    """Largest |<x, u>| for a row x and the difference u of two points of the domain."""
+def largest_margin(facts: Facts, *, from_centre: bool = False) -> float:
+    """Largest |<x, u>| for a row x and the difference u of two points of the domain, or of one
+    point and the centre."""
     bounds, domain = entry_bounds(facts.problem), facts.problem.domain
-    by_entries = bounds.largest * domain.diameter("l1", facts.p)
-    by_norm = bounds.in_norm(2.0, facts.p) * domain.diameter("l2", facts.p)
-    return min(by_entries, by_norm)
+    far = domain.radius if from_centre else domain.diameter
+    norms: tuple[Norm, ...] = ("l1", "l2", "linf")
+    found = [
+        bounds.in_norm(order_named(dual(norm)), facts.p) * far(norm, facts.p) for norm in norms
+    ]
+    if isinstance(domain, LpBall):
+        row = bounds.in_norm(dual_order(domain.order), facts.p)
+        found.append(row * domain.size * (1 if from_centre else 2))
+    return min(found)
 
 
 def selection_error(facts: Facts, variance: float, scale: float) -> float:

@@ -39,9 +39,8 @@ from privopt.privacy import Budget
 from privopt.privacy.profiles import gaussian_mu
 from privopt.problem import Problem
 from privopt.solvers.bolt_on_sgd import refuse_unless_ordered
-from privopt.solvers.greedy_coordinate import entry_bounds
 from privopt.solvers.mirror_descent import gaussian_length
-from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
 from privopt.solvers.tree_sfw import MOST_PHASES, difference_clip, largest_batch, leaves
 
 
@@ -71,6 +70,7 @@ class VarianceReducedSFW(Solver):
     name: ClassVar[str] = "variance_reduced_sfw"
     summary: ClassVar[str] = "one pass of Frank-Wolfe on an l_p ball, p <= 2, each node noisy once"
     reference: ClassVar[bool] = True
+    behind: ClassVar[tuple[str, ...]] = ("noisy_gd",)
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         domain = facts.problem.domain
