@@ -18,6 +18,8 @@ from privopt.estimators import (
     QuantileRegressor,
     Ridge,
     SparseLogisticRegression,
+    load,
+    save,
 )
 from privopt.ledger import Ledger
 from privopt.planner import plan, prefix_sums, quantile, solve
@@ -47,10 +49,12 @@ __all__ = [
     "SparseLogisticRegression",
     "__version__",
     "geometry",
+    "load",
     "losses",
     "plan",
     "prefix_sums",
     "quantile",
+    "save",
     "solve",
 ]
 
