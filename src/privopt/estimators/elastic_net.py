@@ -61,6 +61,8 @@ class ElasticNet(SparseLeastSquares):
     plan_ : Plan
     """
 
+    _twin = "linear_model.ElasticNet"
+
     def __init__(
         self,
         epsilon: float = 1.0,

@@ -81,6 +81,8 @@ class HuberRegressor(LinearRegressor):
     (True, True)
     """
 
+    _twin = "linear_model.HuberRegressor"
+
     def __init__(
         self,
         epsilon: float = 1.0,

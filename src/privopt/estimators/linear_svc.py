@@ -83,6 +83,8 @@ class LinearSVC(LinearClassifier):
     (True, True)
     """
 
+    _twin = "svm.LinearSVC"
+
     def __init__(
         self,
         epsilon: float = 1.0,

@@ -79,6 +79,8 @@ class LogisticRegression(LinearClassifier):
     (True, True)
     """
 
+    _twin = "linear_model.LogisticRegression"
+
     def __init__(
         self,
         epsilon: float = 1.0,

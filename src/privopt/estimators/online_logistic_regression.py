@@ -105,6 +105,8 @@ class OnlineLogisticRegression(OnlineModel, LinearClassifier):
     True
     """
 
+    _twin = "linear_model.LogisticRegression"
+
     def __init__(
         self,
         epsilon: float = 1.0,

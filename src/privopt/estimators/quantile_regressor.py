@@ -97,6 +97,8 @@ class QuantileRegressor(LinearRegressor):
     (True, True)
     """
 
+    _twin = "linear_model.QuantileRegressor"
+
     def __init__(
         self,
         epsilon: float = 1.0,

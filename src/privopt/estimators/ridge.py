@@ -81,6 +81,8 @@ class Ridge(LinearRegression):
     (True, True)
     """
 
+    _twin = "linear_model.Ridge"
+
     def __init__(
         self,
         epsilon: float = 1.0,

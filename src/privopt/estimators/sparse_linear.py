@@ -233,6 +233,8 @@ class Lasso(SparseLeastSquares, OverL1Ball):
     plan_ : Plan
     """
 
+    _twin = "linear_model.Lasso"
+
     def __init__(
         self,
         epsilon: float = 1.0,

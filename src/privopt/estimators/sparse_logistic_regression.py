@@ -60,6 +60,8 @@ class SparseLogisticRegression(ClassifierMixin, OverL1Ball):
     plan_ : Plan
     """
 
+    _twin = "linear_model.LogisticRegression"
+
     def __init__(
         self,
         epsilon: float = 1.0,
