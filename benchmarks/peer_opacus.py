@@ -1,6 +1,6 @@
 """One peer on one data set: a linear model trained by DP-SGD with Opacus.
 
-``python peer_opacus.py DATA.npz classify|regress SEEDS EPSILON...`` prints one line of JSON for each
+``python peer_opacus.py DATA.npz classify|regress SEEDS EPSILON...`` prints a line of JSON for each
 epsilon. The learning rate is the one that suits the test part best; the clip is 1, the batches
 are a hundredth of the data, and there are ten passes.
 """

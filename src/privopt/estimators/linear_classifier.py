@@ -33,6 +33,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         random_state: int | None,
         ledger: Any = None,
         dataset: str | None = None,
+        rows_per_user: int | None = None,
     ) -> None:
         super().__init__(
             epsilon,
@@ -47,6 +48,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
             random_state,
             ledger,
             dataset,
+            rows_per_user,
         )
         self.classes = classes
 

@@ -36,6 +36,7 @@ class LinearRegressor(RegressorMixin, LinearModel):
         random_state: int | None,
         ledger: Any = None,
         dataset: str | None = None,
+        rows_per_user: int | None = None,
     ) -> None:
         super().__init__(
             epsilon,
@@ -50,6 +51,7 @@ class LinearRegressor(RegressorMixin, LinearModel):
             random_state,
             ledger,
             dataset,
+            rows_per_user,
         )
         self.target_bounds = target_bounds
 
