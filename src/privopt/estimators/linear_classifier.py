@@ -29,11 +29,11 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         solver: str,
         classes: Any,
         n_public: int | None,
+        rows_per_user: int | None,
         nan_policy: str,
         random_state: int | None,
         ledger: Any = None,
         dataset: str | None = None,
-        rows_per_user: int | None = None,
     ) -> None:
         super().__init__(
             epsilon,
@@ -44,11 +44,11 @@ class LinearClassifier(ClassifierMixin, LinearModel):
             fit_intercept,
             solver,
             n_public,
+            rows_per_user,
             nan_policy,
             random_state,
             ledger,
             dataset,
-            rows_per_user,
         )
         self.classes = classes
 

@@ -64,11 +64,11 @@ class LinearModel(Portable, ABC):
         fit_intercept: bool,
         solver: str,
         n_public: int | None,
+        rows_per_user: int | None,
         nan_policy: str,
         random_state: int | None,
         ledger: Any = None,
         dataset: str | None = None,
-        rows_per_user: int | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta

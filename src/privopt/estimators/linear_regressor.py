@@ -32,11 +32,11 @@ class LinearRegressor(RegressorMixin, LinearModel):
         fit_intercept: bool,
         solver: str,
         n_public: int | None,
+        rows_per_user: int | None,
         nan_policy: str,
         random_state: int | None,
         ledger: Any = None,
         dataset: str | None = None,
-        rows_per_user: int | None = None,
     ) -> None:
         super().__init__(
             epsilon,
@@ -47,11 +47,11 @@ class LinearRegressor(RegressorMixin, LinearModel):
             fit_intercept,
             solver,
             n_public,
+            rows_per_user,
             nan_policy,
             random_state,
             ledger,
             dataset,
-            rows_per_user,
         )
         self.target_bounds = target_bounds
 

@@ -119,11 +119,11 @@ class LinearSVC(LinearClassifier):
             solver,
             classes,
             n_public,
+            rows_per_user,
             nan_policy,
             random_state,
             ledger,
             dataset,
-            rows_per_user,
         )
         self.loss = loss
         self.width = width

@@ -112,11 +112,11 @@ class LogisticRegression(LinearClassifier):
             solver,
             classes,
             n_public,
+            rows_per_user,
             nan_policy,
             random_state,
             ledger,
             dataset,
-            rows_per_user,
         )
 
     def _loss(self) -> Logistic:

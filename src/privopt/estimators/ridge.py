@@ -117,11 +117,11 @@ class Ridge(LinearRegression):
             fit_intercept=fit_intercept,
             solver=solver,
             n_public=n_public,
+            rows_per_user=rows_per_user,
             nan_policy=nan_policy,
             random_state=random_state,
             ledger=ledger,
             dataset=dataset,
-            rows_per_user=rows_per_user,
         )
         self.alpha = alpha
 
