@@ -7,6 +7,7 @@ from typing import Any
 
 from privopt import geometry, losses
 from privopt.estimators import (
+    BoundedScaler,
     ElasticNet,
     HuberRegressor,
     Lasso,
@@ -18,6 +19,7 @@ from privopt.estimators import (
     QuantileRegressor,
     Ridge,
     SparseLogisticRegression,
+    check_pipeline,
     load,
     save,
 )
@@ -29,6 +31,7 @@ from privopt.problem import Problem
 __version__ = version("privopt")
 
 __all__ = [
+    "BoundedScaler",
     "Budget",
     "Certificate",
     "ElasticNet",
@@ -48,6 +51,7 @@ __all__ = [
     "Ridge",
     "SparseLogisticRegression",
     "__version__",
+    "check_pipeline",
     "geometry",
     "load",
     "losses",

@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from privopt.estimators.bounds import ColumnBounds
 from privopt.estimators.frames import concrete
+from privopt.estimators.pipelines import learned_before
 from privopt.estimators.portable import Portable
 from privopt.estimators.users import OWNED, refuse_others, rows_that_count
 from privopt.facts import Facts
@@ -124,10 +125,12 @@ class LinearModel(Portable, ABC):
         budget = Budget(self.epsilon, self.delta, cast(Neighbouring, self.neighbouring), unit)
         source = source_for(self.random_state)
         account = account_for(self.ledger, self.dataset)
+        assumed = learned_before()
         # A failed fit leaves nothing behind: what is learned about X is kept aside until the end.
         aside = cast(Self, clone(self))
         X, y = aside._validated(X, y)
         counting = rows_that_count(user_ids, X.shape[0], self.rows_per_user)
+        owned = () if counting is None else (OWNED,)
         if counting is not None:
             X, y = X[counting], y[counting]
         n = public_count(X.shape[0], budget, self.n_public)
@@ -164,7 +167,7 @@ class LinearModel(Portable, ABC):
             plan,
             read,
             source,
-            assumptions=(*targets.assumptions, *([OWNED] if counting is not None else [])),
+            assumptions=(*targets.assumptions, *assumed, *owned),
             account=account,
         )
         theta = np.stack(answer.thetas)

@@ -13,6 +13,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from privopt.estimators.frames import concrete
+from privopt.estimators.pipelines import learned_before
 from privopt.estimators.portable import Portable
 from privopt.estimators.users import OWNED, refuse_others, rows_that_count
 from privopt.facts import Facts
@@ -54,6 +55,7 @@ class SparseLinear(Portable):
         budget = Budget(self.epsilon, self.delta, cast(Neighbouring, self.neighbouring), unit)
         source = source_for(self.random_state)
         account = account_for(self.ledger, self.dataset)
+        assumptions = (*assumptions, *learned_before())
         counting = rows_that_count(user_ids, X.shape[0], self.rows_per_user)
         if counting is not None:
             X, y, assumptions = X[counting], y[counting], (*assumptions, OWNED)
