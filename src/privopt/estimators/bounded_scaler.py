@@ -46,6 +46,8 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
            [ 1. ,  0. ]])
     """
 
+    n_features_in_: int
+
     def __init__(self, bounds: Any = (-1.0, 1.0)) -> None:
         self.bounds = bounds
 
