@@ -15,7 +15,7 @@ import warnings
 import numpy as np
 from diffprivlib.models import LinearRegression, LogisticRegression
 
-NORMS, PENALTIES, PILOTS = (0.5, 1.0, 2.0, 4.0), (1.0, 0.01), 2
+NORMS, PENALTIES, PILOTS = (0.5, 1.0, 2.0, 4.0), (1.0, 0.01), 1
 
 
 def scores(data, epsilon, seeds, norm, penalty):
