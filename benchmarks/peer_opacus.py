@@ -1,7 +1,8 @@
 """One peer on one data set: a linear model trained by DP-SGD with Opacus.
 
-``python peer_opacus.py DATA.npz classify|regress SEEDS EPSILON`` prints one line of JSON. The learning rate is the one that suits the test part best; the clip is 1, the batches
-are a hundredth of the data, and there are ten passes.
+``python peer_opacus.py DATA.npz classify|regress SEEDS EPSILON`` prints one line of JSON. The
+learning rate is the one that suits the test part best; the clip is 1, the batches are a hundredth
+of the data, and there are ten passes.
 """
 
 from __future__ import annotations
