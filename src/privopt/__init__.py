@@ -7,6 +7,7 @@ from typing import Any
 
 from privopt import geometry, losses
 from privopt.estimators import (
+    BoundedScaler,
     ElasticNet,
     HuberRegressor,
     Lasso,
@@ -15,9 +16,13 @@ from privopt.estimators import (
     LogisticRegression,
     OnlineLinearRegression,
     OnlineLogisticRegression,
+    PrivateERM,
     QuantileRegressor,
     Ridge,
     SparseLogisticRegression,
+    check_pipeline,
+    load,
+    save,
 )
 from privopt.ledger import Ledger
 from privopt.planner import plan, prefix_sums, quantile, solve
@@ -27,6 +32,7 @@ from privopt.problem import Problem
 __version__ = version("privopt")
 
 __all__ = [
+    "BoundedScaler",
     "Budget",
     "Certificate",
     "ElasticNet",
@@ -40,17 +46,21 @@ __all__ = [
     "OnlineLogisticRegression",
     "Participation",
     "PrivacyWarning",
+    "PrivateERM",
     "Problem",
     "QuantileRegressor",
     "Refused",
     "Ridge",
     "SparseLogisticRegression",
     "__version__",
+    "check_pipeline",
     "geometry",
+    "load",
     "losses",
     "plan",
     "prefix_sums",
     "quantile",
+    "save",
     "solve",
 ]
 

@@ -71,6 +71,7 @@ from .mutant import Mutant
 from .nonconvex import nonconvex
 from .streams import streams
 from .torch_bugs import training
+from .users import users
 
 # The packages export functions under the names of these modules.
 solve_module = import_module("privopt.planner.solve")
@@ -1102,6 +1103,7 @@ ALL: list[Mutant] = [
         masks,
         training,
         further,
+        users,
     )
     for mutant in family()
 ]

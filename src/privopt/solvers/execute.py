@@ -15,6 +15,7 @@ from privopt.oracle import Oracle
 from privopt.oracle.rows import RowBounds
 from privopt.privacy import Certificate, Log, Refused, Spend, spend
 from privopt.privacy.accountant import Accountant
+from privopt.privacy.groups import grouped
 from privopt.solvers.solver import Answer, Plan, Tick, no_tick
 
 
@@ -57,7 +58,7 @@ def execute(
     """
     budget = plan.budget
     declared = declare(plan)
-    planned = spend(declared)
+    planned = grouped(spend(declared), plan.facts.group)
     if Accountant(budget.neighbouring).epsilon(planned, budget.delta) > budget.epsilon * (1 + 1e-9):
         raise Refused(
             f"{plan.name} plans to spend more than its budget: refused before any data is touched. "
@@ -108,6 +109,7 @@ def _run(
             raise Refused("the oracle's relation or row bounds differ from the plan's.")
     gate = Gate(source, declared=declared, hook=HOOK.get())
     answer = plan.solver.run_all(oracles, gate, facts.problem, plan.settings, tick)
+    owned = {} if facts.group == 1 else {"rows_per_unit": facts.group}
     certificate = Certificate.from_log(
         gate.log,
         budget,
@@ -115,7 +117,8 @@ def _run(
         private=source.private,
         planned=planned,
         assumptions=(*plan.solver.assumptions(facts, plan.settings), *assumptions),
-        settings={"n": facts.n, "p": facts.p, **plan.settings.public()},
+        settings={"n": facts.n, "p": facts.p, **plan.settings.public(), **owned},
+        group=facts.group,
     )
     return answer, certificate
 
