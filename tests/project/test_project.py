@@ -57,7 +57,8 @@ def test_a_private_fit_needs_no_extra():
 def test_the_command_line_starts_light():
     """``privopt --help`` must not wait for the numerics of a fit."""
     loaded = modules_after("import privopt.cli")
-    for heavy in ("numba", "torch", "dp_accounting", "matplotlib", "polars"):
+    heavies = ("numba", "torch", "dp_accounting", "matplotlib", "polars")
+    for heavy in (*heavies, "numpy", "scipy", "sklearn", "pyarrow", "plotly", "skops"):
         assert heavy not in loaded
 
 
