@@ -191,7 +191,9 @@ def summarise(taken: list[Case], cells: dict[str, Cell]) -> None:
         "planner_regret",
         f"Regret of the planner on {len(ratios)} problems",
         [
-            Figure("share within 1.3 of the best", float(np.mean(np.array(ratios) <= 1.3)), 0.9, ">="),
+            Figure(
+                "share within 1.3 of the best", float(np.mean(np.array(ratios) <= 1.3)), 0.9, ">="
+            ),
             Figure("largest ratio", max(ratios), 3.0),
         ],
     )
