@@ -7,6 +7,7 @@ from privopt.estimators.linear_svc import LinearSVC
 from privopt.estimators.logistic_regression import LogisticRegression
 from privopt.estimators.online_linear_regression import OnlineLinearRegression
 from privopt.estimators.online_logistic_regression import OnlineLogisticRegression
+from privopt.estimators.private_search_cv import PrivateSearchCV
 from privopt.estimators.quantile_regressor import QuantileRegressor
 from privopt.estimators.ridge import Ridge
 from privopt.estimators.sparse_linear import Lasso
@@ -21,6 +22,7 @@ __all__ = [
     "LogisticRegression",
     "OnlineLinearRegression",
     "OnlineLogisticRegression",
+    "PrivateSearchCV",
     "QuantileRegressor",
     "Ridge",
     "SparseLogisticRegression",
