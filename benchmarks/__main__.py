@@ -29,6 +29,8 @@ NAMES = (
     "correlated",
     "online",
     "torch_speed",
+    "planner_regret",
+    "accounting_speed",
 )
 
 
