@@ -19,6 +19,8 @@ if TYPE_CHECKING:
         QuantileRegressor,
         Ridge,
         SparseLogisticRegression,
+        load,
+        save,
     )
     from privopt.ledger import Ledger
     from privopt.planner import plan, prefix_sums, quantile, solve
@@ -48,13 +50,14 @@ __all__ = [
     "SparseLogisticRegression",
     "__version__",
     "geometry",
+    "load",
     "losses",
     "plan",
     "prefix_sums",
     "quantile",
+    "save",
     "solve",
 ]
-
 
 # Where each name lives. Rooms are loaded when a name is asked for, so that `privopt --help` and a
 # script that only accounts do not wait for the numerics of a fit.
@@ -71,6 +74,8 @@ _HOMES = {
         "QuantileRegressor",
         "Ridge",
         "SparseLogisticRegression",
+        "load",
+        "save",
     ),
     "privopt.ledger": ("Ledger",),
     "privopt.planner": ("plan", "prefix_sums", "quantile", "solve"),

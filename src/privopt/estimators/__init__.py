@@ -7,6 +7,7 @@ from privopt.estimators.linear_svc import LinearSVC
 from privopt.estimators.logistic_regression import LogisticRegression
 from privopt.estimators.online_linear_regression import OnlineLinearRegression
 from privopt.estimators.online_logistic_regression import OnlineLogisticRegression
+from privopt.estimators.persistence import load, save
 from privopt.estimators.quantile_regressor import QuantileRegressor
 from privopt.estimators.ridge import Ridge
 from privopt.estimators.sparse_linear import Lasso
@@ -24,4 +25,6 @@ __all__ = [
     "QuantileRegressor",
     "Ridge",
     "SparseLogisticRegression",
+    "load",
+    "save",
 ]

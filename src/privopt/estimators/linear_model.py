@@ -15,12 +15,13 @@ from typing import Any, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from privopt.estimators.bounds import ColumnBounds
 from privopt.estimators.frames import concrete
+from privopt.estimators.portable import Portable
 from privopt.facts import Facts
 from privopt.geometry import Domain, WholeSpace
 from privopt.ledger import account_for
@@ -46,7 +47,7 @@ class Targets:
     assumptions: tuple[str, ...] = ()
 
 
-class LinearModel(BaseEstimator, ABC):
+class LinearModel(Portable, ABC):
     """A private linear model. Subclasses say which loss, which labels and how to predict."""
 
     _classification = False

@@ -310,7 +310,7 @@ class OnlineModel(Resumable):
 
     def __getstate__(self) -> Any:
         """A copy holds the model and its certificate, never the noise: it cannot go on."""
-        state = dict(cast(dict[str, Any], super().__getstate__()))
+        state = super().__getstate__()
         if self._run is not None:
             state["_certificate"] = self.privacy_
         state.pop("_run", None)

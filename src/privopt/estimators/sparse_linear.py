@@ -7,11 +7,12 @@ from typing import Any, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.base import RegressorMixin, clone
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from privopt.estimators.frames import concrete
+from privopt.estimators.portable import Portable
 from privopt.facts import Facts
 from privopt.geometry import L1Ball
 from privopt.ledger import account_for
@@ -26,7 +27,7 @@ from privopt.solvers import execute, row_bounds
 _FLOATS = [np.float64, np.float32]
 
 
-class SparseLinear(BaseEstimator):
+class SparseLinear(Portable):
     """What the models share: entries clipped to public bounds, features chosen one by one."""
 
     # Subclasses write their own __init__, with these parameters.

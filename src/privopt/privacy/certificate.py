@@ -161,6 +161,13 @@ class Certificate:
             )
         return certificate
 
+    def __getstate__(self) -> dict[str, str]:
+        """As text: a certificate that travels is recomputed where it arrives."""
+        return {"json": self.to_json(None)}
+
+    def __setstate__(self, state: dict[str, str]) -> None:
+        self.__dict__.update(vars(Certificate.from_json(state["json"])))
+
     def __str__(self) -> str:
         kind = "pure" if self.delta == 0 else f"delta={self.delta:g}"
         lines = [
