@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from privopt.facts import Facts
 from privopt.privacy import Budget, Refused
 from privopt.problem import Problem
-from privopt.solvers import Plan, catalogue, solver_named
+from privopt.solvers import Frontier, Plan, catalogue, solver_named
+from privopt.solvers.frontier import frontier
 
 TIE = 1.25
 """Bounds this close say nothing about which solver is better: the fewer passes go first."""
@@ -29,6 +32,21 @@ class Ranking:
         if not self.plans:
             raise Refused("no solver applies: " + " ".join(self.refused.values()))
         return self.plans[0]
+
+    def frontier(self, epsilons: Iterable[float] | None = None) -> Frontier:
+        """Predicted error of the best solver at each epsilon, and what more delta or records buy.
+
+        ``epsilons``: where to look; by default from 1/16 to 16 times the budget's own.
+        """
+
+        def predict(epsilon: float, delta: float, n: int) -> tuple[str, float]:
+            there = replace(self.budget, epsilon=epsilon, delta=delta)
+            ranking = rank(replace(self.facts, n=n), there)
+            if not ranking.plans:
+                return "", math.inf
+            return ranking.best.name, ranking.best.settings.bound
+
+        return frontier(predict, self.budget.epsilon, self.budget.delta, self.facts.n, epsilons)
 
     def __str__(self) -> str:
         from privopt.planner.explain import as_text

@@ -2,9 +2,11 @@
 
 from privopt.solvers.catalogue import catalogue, solver_named
 from privopt.solvers.execute import declare, execute, row_bounds
+from privopt.solvers.frontier import Frontier
 from privopt.solvers.solver import Plan, Result, Settings, Solver, Tick
 
 __all__ = [
+    "Frontier",
     "Plan",
     "Result",
     "Settings",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +15,7 @@ from privopt.mechanisms import Gate
 from privopt.oracle import Oracle, RowBounds, RowMap
 from privopt.privacy import Budget, Certificate
 from privopt.problem import Problem
+from privopt.solvers.frontier import Frontier, frontier
 
 Tick = Callable[[int, int], None]
 """Progress: steps done, steps in all. It may show time and steps, nothing computed from data."""
@@ -119,6 +121,10 @@ class Solver(ABC):
         """A sentence why the planner should put the solver first whatever the bounds say."""
         return None
 
+    def replanned(self, facts: Facts, budget: Budget, settings: Any) -> Settings:
+        """Settings for other facts or another budget, of a plan that had ``settings``."""
+        return self.settings(facts, budget)
+
     def assumptions(self, facts: Facts, settings: Any) -> tuple[str, ...]:
         """Properties that privacy, not only utility, rests on and that nothing enforces."""
         return ()
@@ -136,6 +142,23 @@ class Plan:
     @property
     def name(self) -> str:
         return self.solver.name
+
+    def frontier(self, epsilons: Iterable[float] | None = None) -> Frontier:
+        """Predicted error of this solver against epsilon, with the settings it chooses for each.
+
+        ``epsilons``: where to look; by default from 1/16 to 16 times the plan's own.
+        """
+
+        def predict(epsilon: float, delta: float, n: int) -> tuple[str, float]:
+            facts, budget = (
+                replace(self.facts, n=n),
+                replace(self.budget, epsilon=epsilon, delta=delta),
+            )
+            if self.solver.refuse(facts, budget) is not None:
+                return self.name, math.inf
+            return self.name, self.solver.replanned(facts, budget, self.settings).bound
+
+        return frontier(predict, self.budget.epsilon, self.budget.delta, self.facts.n, epsilons)
 
 
 @dataclass(frozen=True)
