@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,9 @@ from privopt.oracle.rows import RowBounds
 from privopt.privacy import Certificate, Log, Refused, Spend, spend
 from privopt.privacy.accountant import Accountant
 from privopt.solvers.solver import Answer, Plan, Tick, no_tick
+
+PROGRESS: ContextVar[Tick] = ContextVar("progress", default=no_tick)
+"""Who hears of the steps of a run that names no ``tick``: a progress bar around an estimator."""
 
 
 def row_bounds(plan: Plan) -> RowBounds:
@@ -43,7 +47,7 @@ def execute(
     source: Source,
     *,
     assumptions: tuple[str, ...] = (),
-    tick: Tick = no_tick,
+    tick: Tick | None = None,
     account: Dataset | None = None,
     key: str | None = None,
 ) -> tuple[Answer, Certificate]:
@@ -55,7 +59,7 @@ def execute(
     is paid. A run that fails from there on stays paid. A ``key`` that was committed before returns
     what was stored then, without touching data.
     """
-    budget = plan.budget
+    budget, tick = plan.budget, PROGRESS.get() if tick is None else tick
     declared = declare(plan)
     planned = spend(declared)
     if Accountant(budget.neighbouring).epsilon(planned, budget.delta) > budget.epsilon * (1 + 1e-9):
