@@ -208,7 +208,7 @@ def _value(text: str) -> Any:
 def _check_writable(path: Path) -> None:
     """Before the budget is spent: afterwards it would be too late."""
     if path.is_dir():
-        raise ValueError(f"{path} is a folder: name a file to write.")
+        raise ValueError(f"{str(path)!r} is a folder: name a file to write.")
     path.parent.mkdir(parents=True, exist_ok=True)
 
 

@@ -17,7 +17,10 @@ from functools import cached_property
 
 from privopt.privacy import Certificate
 
-DELTAS = (*(float(f"{m}e-{k}") for k in range(10, 0, -1) for m in (1, 3)), 0.45)
+DELTAS = (
+    *(float(f"{m}e-{k}") for k in range(10, 1, -1) for m in (1, 3)),
+    *(k / 10 for k in range(1, 10)),  # they matter where epsilon is large
+)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 WIDTH, HEIGHT = 480, 300
-LEFT, RIGHT, TOP, BOTTOM = 62, 14, 12, 50
+LEFT, RIGHT, TOP, BOTTOM = 68, 16, 12, 50
 BLUE, GREY, RED = "#1f5fa8", "#8a8f98", "#b3392f"
 
 
@@ -106,7 +106,7 @@ class Bars:
     title: str
 
     def svg(self) -> str:
-        step, left = 22, 170
+        step, left = 23, 176
         height = TOP + step * len(self.names) + BOTTOM
         reach = self.spreads or [0.0] * len(self.names)
         ends = [v + s * w for v, w in zip(self.values, reach, strict=True) for s in (-2, 2)]
@@ -230,7 +230,7 @@ def _dot(x: float, y: float, colour: str, size: float = 3) -> str:
 def _svg(body: str, height: float, label: str) -> str:
     return (
         f'<svg class="static" viewBox="0 0 {WIDTH} {height}" role="img" '
-        f'aria-label="{escape(label)}" font-size="13" fill="#222">{body}</svg>'
+        f'aria-label="{escape(label)}" font-size="14.5" fill="#222">{body}</svg>'
     )
 
 

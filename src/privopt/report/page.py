@@ -127,7 +127,7 @@ def _attack(found: Findings, plots: list[dict[str, Any]]) -> str:
 
 
 def _curve(found: Findings, plots: list[dict[str, Any]]) -> str:
-    pairs = [(delta, epsilon) for delta, epsilon in found.attack.curve if delta > 0]
+    pairs = [(delta, epsilon) for delta, epsilon in found.attack.curve if 0 < delta <= 0.1]
     stated = (found.certificate.delta, found.certificate.epsilon)
     chart = Curves(
         [Line("epsilon", [d for d, _ in pairs], [e for _, e in pairs])],
@@ -313,7 +313,8 @@ def _breakable(name: str) -> str:
 
 
 def _times(found: Findings) -> str:
-    return f"k times the epsilon ({round_up(5 * found.certificate.epsilon)} for five)"
+    grows = "" if found.certificate.delta == 0 else ", and delta grows too"
+    return f"k times the epsilon ({round_up(5 * found.certificate.epsilon)} for five{grows})"
 
 
 def _table(head: Iterable[str], rows: Iterable[Sequence[str]], numbers: int = 0) -> str:

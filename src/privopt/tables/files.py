@@ -57,7 +57,7 @@ def _opened(path: Path, read: Any) -> Any:
     if not path.exists():
         raise ValueError(f"there is no file {path}.")
     if path.is_dir():
-        raise ValueError(f"{path} is a folder, not a file.")
+        raise ValueError(f"{str(path)!r} is a folder, not a file.")
     check_suffix(path)
     if path.stat().st_size == 0:
         raise ValueError(f"{path.name} is empty.")

@@ -47,6 +47,10 @@ def build(schema: Schema, model: str | None, settings: Mapping[str, Any]) -> Pip
         if key not in known or key in facts or key == "random_state":
             free = [one for one in known if one not in facts and one != "random_state"]
             raise ValueError(f"{name} has no setting {key!r} here{did_you_mean(key, free) or '.'}")
+    if schema.target.undeclared == "empty" and "nan_policy" not in known:
+        raise ValueError(
+            f'{name} cannot count records as empty: leave undeclared = "empty" out of [target].'
+        )
     encoder = DeclaredColumns(column_entries(schema.used))
     return Pipeline([("columns", encoder), ("model", kind(**{**facts, **settings}))])
 
