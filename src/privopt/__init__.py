@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from privopt import geometry, losses
     from privopt.estimators import (
+        BoundedScaler,
         ElasticNet,
         HuberRegressor,
         Lasso,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         QuantileRegressor,
         Ridge,
         SparseLogisticRegression,
+        check_pipeline,
         load,
         save,
     )
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 __version__ = version("privopt")
 
 __all__ = [
+    "BoundedScaler",
     "Budget",
     "Certificate",
     "ElasticNet",
@@ -49,6 +52,7 @@ __all__ = [
     "Ridge",
     "SparseLogisticRegression",
     "__version__",
+    "check_pipeline",
     "geometry",
     "load",
     "losses",
@@ -63,6 +67,7 @@ __all__ = [
 # script that only accounts do not wait for the numerics of a fit.
 _HOMES = {
     "privopt.estimators": (
+        "BoundedScaler",
         "ElasticNet",
         "HuberRegressor",
         "Lasso",
@@ -74,6 +79,7 @@ _HOMES = {
         "QuantileRegressor",
         "Ridge",
         "SparseLogisticRegression",
+        "check_pipeline",
         "load",
         "save",
     ),

@@ -67,6 +67,7 @@ from .ledger_bugs import ledger
 from .mutant import Mutant
 from .streams import streams
 from .torch_bugs import training
+from .users import users
 
 # The packages export functions under the names of these modules.
 solve_module = import_module("privopt.planner.solve")
@@ -1081,6 +1082,7 @@ ALL: list[Mutant] = [
         geometry,
         integers,
         training,
+        users,
     )
     for mutant in family()
 ]

@@ -1,5 +1,6 @@
 """Estimators with the interface of scikit-learn."""
 
+from privopt.estimators.bounded_scaler import BoundedScaler
 from privopt.estimators.elastic_net import ElasticNet
 from privopt.estimators.huber_regressor import HuberRegressor
 from privopt.estimators.linear_regression import LinearRegression
@@ -8,12 +9,14 @@ from privopt.estimators.logistic_regression import LogisticRegression
 from privopt.estimators.online_linear_regression import OnlineLinearRegression
 from privopt.estimators.online_logistic_regression import OnlineLogisticRegression
 from privopt.estimators.persistence import load, save
+from privopt.estimators.pipelines import check_pipeline
 from privopt.estimators.quantile_regressor import QuantileRegressor
 from privopt.estimators.ridge import Ridge
 from privopt.estimators.sparse_linear import Lasso
 from privopt.estimators.sparse_logistic_regression import SparseLogisticRegression
 
 __all__ = [
+    "BoundedScaler",
     "ElasticNet",
     "HuberRegressor",
     "Lasso",
@@ -25,6 +28,7 @@ __all__ = [
     "QuantileRegressor",
     "Ridge",
     "SparseLogisticRegression",
+    "check_pipeline",
     "load",
     "save",
 ]

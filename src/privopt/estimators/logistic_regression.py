@@ -44,6 +44,9 @@ class LogisticRegression(LinearClassifier):
         so.
     n_public : int, optional
         Public number of records; required under add_remove.
+    rows_per_user : int, optional
+        Promises privacy for users instead of records: of the rows that one user owns, named by
+        ``user_ids`` in ``fit``, the first so many count. Public; noise grows with it.
     nan_policy : {"raise", "empty"}, default="raise"
         ``"raise"`` refuses missing values before anything is computed. ``"empty"`` treats a row
         that holds NaN or infinity as an empty record, which contributes nothing.
@@ -79,6 +82,8 @@ class LogisticRegression(LinearClassifier):
     (True, True)
     """
 
+    _twin = "linear_model.LogisticRegression"
+
     def __init__(
         self,
         epsilon: float = 1.0,
@@ -91,6 +96,7 @@ class LogisticRegression(LinearClassifier):
         solver: str = "auto",
         classes: Any = None,
         n_public: int | None = None,
+        rows_per_user: int | None = None,
         nan_policy: str = "raise",
         random_state: int | None = None,
         ledger: Any = None,
@@ -106,6 +112,7 @@ class LogisticRegression(LinearClassifier):
             solver,
             classes,
             n_public,
+            rows_per_user,
             nan_policy,
             random_state,
             ledger,

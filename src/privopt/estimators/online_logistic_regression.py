@@ -105,6 +105,8 @@ class OnlineLogisticRegression(OnlineModel, LinearClassifier):
     True
     """
 
+    _twin = "linear_model.LogisticRegression"
+
     def __init__(
         self,
         epsilon: float = 1.0,
@@ -169,7 +171,7 @@ class OnlineLogisticRegression(OnlineModel, LinearClassifier):
         """
         return self._step(X, y, record_ids, public, classes)
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]
         """Begin anew and go once through the rows in their order, in batches.
 
         Without ``n_steps`` and ``batch_size`` there are 100 of them. Labels that were not declared

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from privopt.estimators.linear_model import Targets
 from privopt.estimators.online_run import OneLeader, OnlineRun, Recipe, Spent
+from privopt.estimators.pipelines import learned_before
 from privopt.estimators.resumable import Resumable
 from privopt.geometry import Domain, L2Ball
 from privopt.ledger import account_for
@@ -80,6 +81,7 @@ class OnlineModel(Resumable):
             )
         aside = cast(Self, clone(self))
         X, targets = aside._checked(X, y, None, read=True)
+        targets = replace(targets, assumptions=(*targets.assumptions, *learned_before()))
         rows = X.shape[0]
         size = self.batch_size or -(-rows // (self.n_steps or min(rows, FIT_STEPS)))
         steps = -(-rows // size)
