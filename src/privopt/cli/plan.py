@@ -1,8 +1,9 @@
-"""``privopt plan``: which algorithm, and why, without any data."""
+"""``privopt plan``: which algorithm, and why, before any data is used."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -17,10 +18,20 @@ from privopt.cli.options import (
     plain_errors,
 )
 
+if TYPE_CHECKING:
+    from privopt.planner import Ranking
+    from privopt.privacy import Budget
+
+FILE = "For a file"
+
 
 def plan(
-    n: Annotated[int, typer.Option(help="Number of records, public.")],
-    p: Annotated[int, typer.Option(help="Number of features.")],
+    data: Annotated[
+        Path | None,
+        typer.Argument(help="CSV or Parquet file: its column names and types, and its row count."),
+    ] = None,
+    n: Annotated[int | None, typer.Option(help="Number of records, public.")] = None,
+    p: Annotated[int | None, typer.Option(help="Number of features.")] = None,
     epsilon: Epsilon = 1.0,
     delta: Delta = 0.0,
     neighbouring: Neighbouring = Relation.zero_out,
@@ -30,33 +41,94 @@ def plan(
         float | None, typer.Option(help="Radius of an l2 ball for theta; none by default.")
     ] = None,
     models: Annotated[int, typer.Option(help="Models fitted to the same records.")] = 1,
+    target: Annotated[
+        str | None, typer.Option(help="Name of the column to predict.", rich_help_panel=FILE)
+    ] = None,
+    bounds: Annotated[
+        Path | None,
+        typer.Option(help="Its public facts: privopt init-bounds.", rich_help_panel=FILE),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Estimator, for example Ridge.", rich_help_panel=FILE)
+    ] = None,
 ) -> None:
-    """Rank the algorithms for a problem by their proved bounds."""
+    """Rank the algorithms for a problem, or for the model of a file, without using its data."""
     from privopt import Budget, Problem
     from privopt import plan as make_plan
     from privopt.geometry import L2Ball, WholeSpace
-    from privopt.planner.explain import COLUMNS, notes, rows
 
     with plain_errors():
-        domain = WholeSpace() if radius is None else L2Ball(radius)
-        ranking = make_plan(
-            Problem(_loss(loss), domain, data_norm=data_norm),
-            n=n,
-            p=p,
-            budget=Budget(epsilon, delta, neighbouring.value),
-            repeats=models,
+        budget = Budget(epsilon, delta, neighbouring.value)
+        if data is not None:
+            ranking, name = _of_file(data, target, bounds, model, n, budget)
+        else:
+            if n is None or p is None:
+                raise ValueError("give a file, or --n and --p.")
+            domain = WholeSpace() if radius is None else L2Ball(radius)
+            problem, name = Problem(_loss(loss), domain, data_norm=data_norm), loss.value
+            ranking = make_plan(problem, n=n, p=p, budget=budget, repeats=models)
+        _show(ranking, name, p)
+        if data is not None:
+            console.print("\nWhat another epsilon would buy:", highlight=False)
+            console.print(str(ranking.best.frontier()), markup=False, highlight=False)
+
+
+def _show(ranking: Ranking, name: str, p: int | None) -> None:
+    from privopt.planner.explain import COLUMNS, notes, rows
+
+    facts, budget = ranking.facts, ranking.budget
+    p = facts.p if p is None else p
+    size = f"n={facts.n}, p={p}, epsilon={budget.epsilon:g}, delta={budget.delta:g}"
+    # Narrow enough for eighty columns: how it works is cut off before a number is.
+    table = Table(title=f"{name}, {size}", box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    lines = rows(ranking)
+    for place, column in enumerate(COLUMNS):
+        last = place == len(COLUMNS) - 1
+        width = max([len(line[place]) for line in lines] + [len(w) for w in column.split()])
+        table.add_column(column, no_wrap=last, min_width=None if last else width)
+    for line in lines:
+        table.add_row(*line)
+    if ranking.plans:
+        console.print(table)
+    for sentence in notes(ranking):
+        console.print(f"[dim]{sentence}[/dim]", highlight=False)
+    if not ranking.plans:
+        raise ValueError("no solver applies.")
+
+
+def _of_file(
+    data: Path,
+    target: str | None,
+    bounds: Path | None,
+    model: str | None,
+    n: int | None,
+    budget: Budget,
+) -> tuple[Ranking, str]:
+    """The ranking of the model that ``privopt fit`` would fit, and its name."""
+    from privopt.cli.fit import declared
+    from privopt.tables import column_types, count_rows, learn, presumed
+
+    types = column_types(data)
+    if bounds is not None:
+        schema = declared(bounds, target)
+        schema.check_names(types, data.name, bounds.name)
+    elif target is None:
+        raise ValueError("say which column to predict: --target NAME.")
+    else:
+        schema = presumed(types, target, data.name)
+    if n is None and budget.neighbouring == "add_remove":
+        raise ValueError("under add_remove the number of rows is private: give a public --n.")
+    looked = "the names and types of the columns"
+    if n is None:
+        n, looked = count_rows(data), f"{looked} and the number of rows, which counts as public"
+    console.print(f"[dim]Looked at {looked}; no value was used.[/dim]", highlight=False)
+    if bounds is None:
+        console.print(
+            f"[dim]Presumed {schema.width} columns: text counts as {learn.CATEGORIES} categories "
+            "until a bounds file lists them.[/dim]",
+            highlight=False,
         )
-        table = Table(title=f"{loss.value}, n={n}, p={p}, epsilon={epsilon:g}, delta={delta:g}")
-        for column in COLUMNS:
-            table.add_column(column, no_wrap=column == "solver")
-        for row in rows(ranking):
-            table.add_row(*row)
-        if ranking.plans:
-            console.print(table)
-        for sentence in notes(ranking):
-            console.print(f"[dim]{sentence}[/dim]", highlight=False)
-        if not ranking.plans:
-            raise ValueError("no solver applies.")
+    return learn.ranking(schema, model, n, budget)
 
 
 def _loss(name: LossName):

@@ -13,8 +13,16 @@ import scipy.sparse as sp
 from sklearn.pipeline import Pipeline
 
 from privopt import estimators
+from privopt.estimators.linear_model import LinearModel
+from privopt.facts import Facts
+from privopt.planner.choose import Ranking, rank
+from privopt.privacy import Budget
 from privopt.tables.encoder import DeclaredColumns, codes, column_entries
-from privopt.tables.schema import Schema, Target, did_you_mean
+from privopt.tables.schema import Column, Schema, Target, check_target, did_you_mean
+
+CATEGORIES = 10
+"""Categories that a column of text is presumed to have before they are declared."""
+
 
 CLASSIFIERS = ("LogisticRegression", "LinearSVC", "SparseLogisticRegression")
 REGRESSORS = (
@@ -72,6 +80,34 @@ def public_facts(schema: Schema) -> dict[str, Any]:
         "y_bound": largest,
         "fit_intercept": True,
     }
+
+
+def presumed(types: Mapping[str, str], target: str, file: str) -> Schema:
+    """A schema to plan with before bounds are declared, from names and types alone."""
+    check_target(target, types, file)
+    kinds = {
+        "text": Column("categorical", categories=tuple(range(CATEGORIES))),
+        "boolean": Column("categorical", categories=(False, True)),
+        "other": Column("ignored"),
+    }
+    number = Column("numeric", -1.0, 1.0)
+    columns = {name: kinds.get(kind, number) for name, kind in types.items() if name != target}
+    if types[target] == "number":
+        return Schema(Target(target, "number", lower=-1.0, upper=1.0), columns)
+    return Schema(Target(target, "classes", (False, True)), columns)
+
+
+def ranking(schema: Schema, model: str | None, n: int, budget: Budget) -> tuple[Ranking, str]:
+    """How the solvers rank for the model that ``build`` makes, and the model's name."""
+    final = build(schema, model, {})[-1]
+    name = type(final).__name__
+    if not isinstance(final, LinearModel):
+        raise ValueError(f"{name} has one solver only: there is nothing to rank.")
+    problem = final._problem(n, schema.width)
+    classes = len(schema.target.classes)
+    repeats = classes if classes > 2 else 1
+    facts = Facts(problem, n, problem.dimension(schema.width), budget.neighbouring, repeats)
+    return rank(facts, budget), name
 
 
 def fit(pipeline: Pipeline, table: Any, target: Target) -> Pipeline:
