@@ -82,10 +82,12 @@ def _show(ranking: Ranking, name: str, p: int | None) -> None:
     # Narrow enough for eighty columns: how it works is cut off before a number is.
     table = Table(title=f"{name}, {size}", box=None, padding=(0, 2, 0, 0), pad_edge=False)
     lines = rows(ranking)
-    for place, column in enumerate(COLUMNS):
-        last = place == len(COLUMNS) - 1
+    room = console.width
+    for place, column in enumerate(COLUMNS[:-1]):
         width = max([len(line[place]) for line in lines] + [len(w) for w in column.split()])
-        table.add_column(column, no_wrap=last, min_width=None if last else width)
+        table.add_column(column, width=width)
+        room -= width + 2
+    table.add_column(COLUMNS[-1], no_wrap=True, width=max(room - 2, 12))
     for line in lines:
         table.add_row(*line)
     if ranking.plans:
