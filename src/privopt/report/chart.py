@@ -229,7 +229,8 @@ def _dot(x: float, y: float, colour: str, size: float = 3) -> str:
 
 def _svg(body: str, height: float, label: str) -> str:
     return (
-        f'<svg class="static" viewBox="0 0 {WIDTH} {height}" role="img" '
+        '<svg class="static" xmlns="http://www.w3.org/2000/svg" '
+        f'viewBox="0 0 {WIDTH} {height}" role="img" '
         f'aria-label="{escape(label)}" font-size="14.5" fill="#222">{body}</svg>'
     )
 
