@@ -97,6 +97,26 @@ def test_plan_errors(arguments, words):
     complains(run("plan", "--n", 100, "--p", 3, *arguments), words)
 
 
+def test_plan_for_a_file(tmp_path, monkeypatch):
+    """Only names, types and the number of rows count: other values give the same words."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("age,job,y\n" + "20,x,no\n" * 900)
+    (tmp_path / "b.csv").write_text("age,job,y\n" + "7,z,yes\n90,w,q\n" * 450)
+    options = ("--target", "y", "--delta", 1e-6)
+    first, second = (run("plan", name, *options) for name in ("a.csv", "b.csv"))
+    assert first.exit_code == 0, first.output
+    assert first.output == second.output
+    for words in ("n=900", "Presumed 11 columns", "no value was used", "What another epsilon"):
+        assert words in text_of(first)
+    assert "standardized_objective" in first.output
+    hidden = run("plan", "a.csv", *options, "--neighbouring", "add_remove")
+    complains(hidden, "give a public --n")
+    assert run("plan", "a.csv", *options, "--n", 500).exit_code == 0
+    complains(run("plan", "a.csv"), "say which column to predict")
+    complains(run("plan", "a.csv", "--target", "z"), "a.csv has no column 'z'")
+    complains(run("plan", "--n", 5), "give a file, or --n and --p")
+
+
 @pytest.mark.parametrize(
     "arguments", [["--loss", "cubic"], ["--neighbouring", "bounded"], ["--n", "many"]]
 )

@@ -160,21 +160,6 @@ def test_from_a_file_to_a_model_predictions_and_a_report(folder, table):
     assert "| age | numeric | 18 to 98 |" in (folder / "card.md").read_text()
 
 
-def test_csv_and_parquet_give_the_same_matrix(folder):
-    from privopt.cli.fit import wanted_types
-    from privopt.tables import DeclaredColumns, Schema, read_table
-    from privopt.tables.encoder import column_entries
-
-    schema = Schema.from_file(folder / "bounds.toml")
-    encoder = DeclaredColumns(column_entries(schema.used))
-    first, second = (
-        encoder.fit_transform(read_table(folder / name, wanted_types(schema)))
-        for name in ("data.csv", "data.parquet")
-    )
-    assert np.array_equal(first, second)
-    assert first.shape == (ROWS, 3)
-
-
 def test_fit_prints_json(folder):
     result = run(*FIT, "--bounds", "bounds.toml", "--json")
     found = json.loads(result.stdout)
@@ -260,14 +245,21 @@ def test_labels_that_are_not_text(folder, table, kind):
     assert model[-1].score(model[0].transform(table), sick) > 0.75
 
 
-def test_fits_are_charged_to_a_ledger(folder):
-    run("ledger", "create", "ledger.db", "--dataset", "people", "--epsilon", 5, "--delta", 1e-5)
-    fit = (*FIT, "--bounds", "bounds.toml", "--ledger", "ledger.db")
-    assert run(*fit).exit_code == 0
-    complains(run(*fit, "--out", "second.skops"), "left")
-    assert not (folder / "second.skops").exists()
-    proof = ("--certificate", "model.certificate.json")
-    assert run("ledger", "verify", "ledger.db", *proof).exit_code == 0
+def test_a_guarantee_for_users(folder):
+    """Three rows each, of which two count; the column of owners stays out of the model."""
+    people = pyarrow.parquet.read_table("data.parquet")
+    owners = pa.array([f"user{i // 3}" for i in range(ROWS)])
+    pyarrow.parquet.write_table(people.set_column(2, "name", owners), "data.parquet")
+    fit = ("fit", "data.parquet", "--epsilon", 4, "--bounds", "bounds.toml", "--users", "name")
+    result = run(*fit, "--rows-per-user", 2)
+    assert result.exit_code == 0, result.output
+    certificate = Certificate.from_json((folder / "model.certificate.json").read_text())
+    assert certificate.unit == "user"
+    assert certificate.settings["n"] == ROWS * 2 // 3
+    complains(run(*fit), "--users and --rows-per-user belong together")
+    fit = ("fit", "data.parquet", "--bounds", "bounds.toml", "--rows-per-user", 2, "--users")
+    complains(run(*fit, "age"), "says whose row it is")
+    complains(run(*fit, "nam"), "did you mean 'name'?")
 
 
 def test_an_undeclared_label_is_refused_or_empty(folder, table):

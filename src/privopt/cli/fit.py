@@ -53,6 +53,13 @@ def fit(
     n_public: Annotated[
         int | None, typer.Option(help="Public number of rows; needed under add_remove.")
     ] = None,
+    users: Annotated[
+        str | None,
+        typer.Option(help="Column that says whose row it is: the guarantee is then for users."),
+    ] = None,
+    rows_per_user: Annotated[
+        int | None, typer.Option(help="With --users: how many rows of each user count, public.")
+    ] = None,
     data_norm: Annotated[
         str | None,
         typer.Option(
@@ -88,16 +95,18 @@ def fit(
             "ledger": None if ledger is None else str(ledger),
             "dataset": dataset,
             **({} if solver == "auto" else {"solver": solver}),
+            **({} if rows_per_user is None else {"rows_per_user": rows_per_user}),
             **({} if bounds is not None else {"data_norm": _norm(data_norm)}),
             **_settings(setting or []),
         }
         pipeline = learn.build(schema, model, settings)
+        _check_users(users, rows_per_user, schema, types, data.name)
         certificate_file = out.with_suffix(".certificate.json")
         for path in filter(None, (out, report)):
             _check_writable(path)
-        table = read_table(data, wanted_types(schema))
+        table = read_table(data, schema.file_types)
         with progress("fitting"):
-            learn.fit(pipeline, table, schema.target)
+            learn.fit(pipeline, table, schema.target, users)
         _write(pipeline, out, certificate_file, report)
         final: Any = pipeline[-1]
         certificate = final.privacy_
@@ -124,15 +133,6 @@ def declared(
             f"--target is {target!r}, but {bounds.name} was written for {schema.target.column!r}."
         )
     return schema
-
-
-def wanted_types(schema: Schema) -> dict[str, str]:
-    """How the columns of a CSV file are to be read."""
-    kinds = {"numeric": "number", "categorical": "text"}
-    found = {name: kinds[column.kind] for name, column in schema.used.items()}
-    if schema.target.classes:
-        found[schema.target.column] = "text"
-    return found
 
 
 def _undeclared(
@@ -203,6 +203,22 @@ def _value(text: str) -> Any:
         except ValueError:
             continue
     return text
+
+
+def _check_users(
+    users: str | None, rows: int | None, schema: Schema, types: dict[str, str], file: str
+) -> None:
+    from privopt.tables.schema import check_target
+
+    if (users is None) != (rows is None):
+        raise ValueError("--users and --rows-per-user belong together.")
+    if users is not None:
+        check_target(users, types, file)
+        if users in schema.used or users == schema.target.column:
+            raise ValueError(
+                f"{users!r} says whose row it is, so the model must not see it: declare it with "
+                'kind = "ignored".'
+            )
 
 
 def _check_writable(path: Path) -> None:

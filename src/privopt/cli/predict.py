@@ -32,6 +32,7 @@ def predict(
     """
     from privopt.tables import DeclaredColumns, column_types, read_table, write_table
     from privopt.tables.files import check_suffix
+    from privopt.tables.schema import FILE_TYPES
 
     with plain_errors():
         check_suffix(out)
@@ -53,9 +54,8 @@ def predict(
                 highlight=False,
                 soft_wrap=True,
             )
-        kinds = {"numeric": "number", "categorical": "text"}
-        entries = {name: kinds[entry["kind"]] for name, entry in encoder.columns.items()}
-        table = read_table(data, entries)
+        types = {name: FILE_TYPES[entry["kind"]] for name, entry in encoder.columns.items()}
+        table = read_table(data, types)
         write_table(_scores(pipeline, table), out)
         console.print(f"wrote {out}: {table.num_rows} predictions", markup=False, highlight=False)
 

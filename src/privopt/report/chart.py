@@ -231,7 +231,8 @@ def _svg(body: str, height: float, label: str) -> str:
     return (
         '<svg class="static" xmlns="http://www.w3.org/2000/svg" '
         f'viewBox="0 0 {WIDTH} {height}" role="img" '
-        f'aria-label="{escape(label)}" font-size="14.5" fill="#222">{body}</svg>'
+        f'aria-label="{escape(label)}" font-size="14.5" font-family="system-ui, sans-serif" '
+        f'fill="#222"><rect width="100%" height="100%" fill="#fff"/>{body}</svg>'
     )
 
 

@@ -110,14 +110,18 @@ def ranking(schema: Schema, model: str | None, n: int, budget: Budget) -> tuple[
     return rank(facts, budget), name
 
 
-def fit(pipeline: Pipeline, table: Any, target: Target) -> Pipeline:
-    """Fit in place. A record without a declared target is refused, or made empty."""
+def fit(pipeline: Pipeline, table: Any, target: Target, users: str | None = None) -> Pipeline:
+    """Fit in place. A record without a declared target is refused, or made empty.
+
+    ``users`` names the column that says whose row it is; the guarantee is then for users.
+    """
     encoder, model = pipeline[0], pipeline[-1]
     y = labels(table.column(target.column), target)
     X = encoder.fit_transform(table)
     if y.empty.any():
         X = _emptied(X, y.empty)
-    model.fit(X, y.values)
+    owners = {} if users is None else {"user_ids": table.column(users).to_pylist()}
+    model.fit(X, y.values, **owners)
     return pipeline
 
 

@@ -18,6 +18,9 @@ from typing import Any
 UNKNOWN = "?"
 """What the template writes where a person has to decide."""
 
+FILE_TYPES = {"numeric": "number", "categorical": "text"}
+"""How a column of a CSV file is read, by its declared kind."""
+
 Value = str | int | float | bool
 
 
@@ -126,6 +129,12 @@ class Schema:
     def width(self) -> int:
         """Columns of the model's matrix: one per number, one per category."""
         return sum(column.width for column in self.columns.values())
+
+    @property
+    def file_types(self) -> dict[str, str]:
+        """How the columns of a CSV file are to be read."""
+        found = {name: FILE_TYPES[column.kind] for name, column in self.used.items()}
+        return found | ({self.target.column: "text"} if self.target.classes else {})
 
     def check_names(self, present: Iterable[str], file: str, bounds: str) -> None:
         """Every declared column is in the file, and every column of the file is declared."""
