@@ -110,7 +110,7 @@ LAYERS = [
     {"facts"},
     {"problem"},
     {"losses", "ledger"},
-    {"noise", "geometry", "privacy"},
+    {"noise", "geometry", "privacy", "cache"},
 ]
 HEIGHT = {room: -level for level, rooms in enumerate(LAYERS) for room in rooms}
 
