@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from privopt.privacy import Budget
 
 FILE = "For a file"
+LEAST = 20
+"""Room for how an algorithm works, below which nothing is said of it."""
 
 
 def plan(
@@ -79,17 +81,18 @@ def _show(ranking: Ranking, name: str, p: int | None) -> None:
     facts, budget = ranking.facts, ranking.budget
     p = facts.p if p is None else p
     size = f"n={facts.n}, p={p}, epsilon={budget.epsilon:g}, delta={budget.delta:g}"
-    # Narrow enough for eighty columns: how it works is cut off before a number is.
     table = Table(title=f"{name}, {size}", box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    lines = rows(ranking)
-    room = console.width
-    for place, column in enumerate(COLUMNS[:-1]):
+    lines, room, shown = rows(ranking), console.width, 0
+    for place, column in enumerate(COLUMNS):
         width = max([len(line[place]) for line in lines] + [len(w) for w in column.split()])
-        table.add_column(column, width=width)
-        room -= width + 2
-    table.add_column(COLUMNS[-1], no_wrap=True, width=max(room - 2, 12))
+        last = place == len(COLUMNS) - 1
+        # On a narrow terminal the last columns are left out rather than squeezed.
+        if room < (LEAST if last else width + 2):
+            break
+        table.add_column(column, no_wrap=last, width=min(width, room - 2) if last else width)
+        room, shown = room - width - 2, place + 1
     for line in lines:
-        table.add_row(*line)
+        table.add_row(*line[:shown])
     if ranking.plans:
         console.print(table)
     for sentence in notes(ranking):
