@@ -41,22 +41,18 @@ def card(found: Findings) -> str:
     if found.columns:
         parts.append(_table(("column", "kind", "bounds or categories"), found.columns))
     if found.coefficients:
-        head = ["column", *found.outputs]
-        noise = found.spread.deviations is not None and len(found.outputs) == 1
-        rows = [
-            [
-                one.name,
-                *(f"{value:.4g}" for value in one.values),
-                *([f"{found.spread.sign}{one.spreads[0]:.2g}"] if noise and one.spreads else []),
-            ]
-            for one in found.coefficients[:SHOWN]
-        ]
+        single = len(found.outputs) == 1
+        head, rows = ["column", *found.outputs], []
+        head += ["noise ≈", "noise ≤"] if single else []
+        for one in found.coefficients[:SHOWN]:
+            noise = [_noise(one.estimates), _noise(one.bounds)] if single else []
+            rows.append([one.name, *(f"{value:.4g}" for value in one.values), *noise])
         parts += [
             "## Coefficients",
             "Effect of one unit of each column"
             + (f", the {SHOWN} largest." if len(found.coefficients) > SHOWN else ".")
             + f" {found.spread.how}",
-            _table([*head, *(["noise"] if noise else [])], rows),
+            _table(head, rows),
         ]
     parts += [
         "## Limits",
@@ -70,6 +66,10 @@ def card(found: Findings) -> str:
         ),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _noise(deviations: tuple[float, ...] | None) -> str:
+    return "" if deviations is None else f"{deviations[0]:.2g}"
 
 
 def _lines(lines: Iterable[str]) -> str:

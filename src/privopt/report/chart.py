@@ -10,7 +10,7 @@ from typing import Any
 
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 68, 16, 12, 50
-BLUE, GREY, RED = "#1f5fa8", "#8a8f98", "#b3392f"
+BLUE, GREY, RED, PALE = "#1f5fa8", "#8a8f98", "#b3392f", "#b9bfc7"
 
 
 @dataclass(frozen=True)
@@ -98,22 +98,23 @@ class Curves:
 
 @dataclass(frozen=True)
 class Bars:
-    """Named values with a spread to both sides."""
+    """Named values; dark whiskers reach ``inner`` to both sides, light ones ``outer``."""
 
     names: Sequence[str]
     values: Sequence[float]
-    spreads: Sequence[float] | None
+    inner: Sequence[float] | None
+    outer: Sequence[float] | None
     title: str
 
     def svg(self) -> str:
         step, left = 23, 176
         height = TOP + step * len(self.names) + BOTTOM
-        reach = self.spreads or [0.0] * len(self.names)
-        ends = [v + s * w for v, w in zip(self.values, reach, strict=True) for s in (-2, 2)]
+        reach = self.outer or self.inner or [0.0] * len(self.names)
+        ends = [v + s * w for v, w in zip(self.values, reach, strict=True) for s in (-1, 1)]
         xs = _Axis([0.0, *ends], False, left, WIDTH - RIGHT)
         bottom = height - BOTTOM
         parts = [_ticks_below(xs, bottom, self.title, left)]
-        for i, (name, value, spread) in enumerate(zip(self.names, self.values, reach, strict=True)):
+        for i, (name, value) in enumerate(zip(self.names, self.values, strict=True)):
             y = TOP + step * (i + 0.5)
             a, b = sorted((xs(0.0), xs(value)))
             parts.append(
@@ -122,12 +123,13 @@ class Bars:
                 f'<rect x="{a:.1f}" y="{y - 7:.1f}" width="{max(b - a, 0.5):.1f}" height="14" '
                 f'fill="{BLUE}" opacity="0.75"/>'
             )
-            if self.spreads is not None:
-                low, high = xs(value - 2 * spread), xs(value + 2 * spread)
-                parts.append(
-                    f'<path d="M{low:.1f} {y - 4:.1f}v8m0-4H{high:.1f}m0-4v8" stroke="#222" '
-                    'fill="none"/>'
-                )
+            for whiskers, colour in ((self.outer, PALE), (self.inner, "#222")):
+                if whiskers is not None:
+                    low, high = xs(value - whiskers[i]), xs(value + whiskers[i])
+                    parts.append(
+                        f'<path d="M{low:.1f} {y - 4:.1f}v8m0-4H{high:.1f}m0-4v8" '
+                        f'stroke="{colour}" fill="none"/>'
+                    )
         zero = xs(0.0)
         parts.append(f'<path d="M{zero:.1f} {TOP}V{bottom}" stroke="#444"/>')
         return _svg("".join(parts), height, self.title)
@@ -143,8 +145,19 @@ class Bars:
             "hovertemplate": "%{text}: %{x:.4g}<extra></extra>",
             "marker": {"color": BLUE, "opacity": 0.75},
         }
-        if self.spreads is not None:
-            bar["error_x"] = {"type": "data", "array": [2 * s for s in self.spreads]}
+        whiskers = [
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": bar["x"],
+                "y": bar["y"],
+                "hoverinfo": "skip",
+                "marker": {"size": 1, "color": colour},
+                "error_x": {"type": "data", "array": list(length), "color": colour, "width": 4},
+            }
+            for length, colour in ((self.outer, PALE), (self.inner, "#222"))
+            if length is not None
+        ]
         axis = {
             "autorange": "reversed",
             "tickvals": list(range(len(self.names))),
@@ -156,7 +169,7 @@ class Bars:
             "yaxis": axis,
             "showlegend": False,
         }
-        return {"data": [bar], "layout": layout}
+        return {"data": [bar, *whiskers], "layout": layout}
 
 
 class _Axis:

@@ -46,7 +46,8 @@ class Coefficient:
 
     name: str
     values: tuple[float, ...]
-    spreads: tuple[float, ...] | None
+    estimates: tuple[float, ...] | None
+    bounds: tuple[float, ...] | None
     span: float
     """From the lower to the upper bound of a number; 1 for a category, or if none are known."""
 
@@ -55,11 +56,19 @@ class Coefficient:
         """Change of the score over the whole span, for each model."""
         return tuple(value * self.span for value in self.values)
 
-    def faint(self, sign: str) -> bool:
-        """Whether all values are within two standard deviations of the noise from zero."""
-        if self.spreads is None or sign == "≤":
-            return False
-        return all(abs(v) < 2 * s for v, s in zip(self.values, self.spreads, strict=True))
+    @property
+    def faint(self) -> bool:
+        """Whether all values are within two deviations of zero, even by the estimate."""
+        return self.estimates is not None and not _beyond(self.values, self.estimates)
+
+    @property
+    def clear(self) -> bool:
+        """Whether a value is more than two deviations from zero, even by the bound."""
+        return self.bounds is not None and _beyond(self.values, self.bounds)
+
+
+def _beyond(values: tuple[float, ...], deviations: tuple[float, ...]) -> bool:
+    return any(abs(v) > 2 * d for v, d in zip(values, deviations, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +155,7 @@ def findings(model: Any, title: str | None = None) -> Findings:
     plan = plan if isinstance(plan, Plan) else None
     encoder = steps[0] if len(steps) == 2 and isinstance(steps[0], DeclaredColumns) else None
     ranking, said = _ranked(plan)
-    outputs, coefficients, intercepts, spread = _coefficients(final, encoder)
+    outputs, coefficients, intercepts, spread = _coefficients(model, final, encoder)
     return Findings(
         title=title or f"A private {type(final).__name__}",
         model=type(final).__name__,
@@ -186,26 +195,30 @@ def _frontier(plan: Plan | None) -> Frontier | None:
 
 
 def _coefficients(
-    final: Any, encoder: DeclaredColumns | None
+    model: Any, final: Any, encoder: DeclaredColumns | None
 ) -> tuple[tuple[str, ...], tuple[Coefficient, ...], tuple[float, ...], Spread]:
-    spread = spread_of(final)
+    spread = spread_of(model)
     if not hasattr(final, "coef_"):
         return (), (), (), spread
     coef = np.atleast_2d(final.coef_)
-    spreads = None if spread.deviations is None else np.atleast_2d(spread.deviations)
     names = _names(final, encoder, coef.shape[1])
     ones = np.ones(len(names))
     reaches, ranges = (ones, ones) if encoder is None else (encoder.reaches(), encoder.ranges())
+
+    def column(table: np.ndarray | None, j: int) -> tuple[float, ...] | None:
+        return None if table is None else tuple((np.atleast_2d(table)[:, j] / reaches[j]).tolist())
+
     found = [
         Coefficient(
             name,
-            tuple((coef[:, j] / reaches[j]).tolist()),
-            None if spreads is None else tuple((spreads[:, j] / reaches[j]).tolist()),
+            column(coef, j) or (),
+            column(spread.estimate, j),
+            column(spread.bound, j),
             float(ranges[j]),
         )
         for j, name in enumerate(names)
     ]
-    found.sort(key=lambda one: (one.faint(spread.sign), -max(map(abs, one.effects))))
+    found.sort(key=lambda one: (one.faint, -max(map(abs, one.effects))))
     outputs = ("effect",)
     if hasattr(final, "classes_"):
         classes = [str(label) for label in final.classes_.tolist()]

@@ -192,17 +192,16 @@ def _coefficients(found: Findings, plots: list[dict[str, Any]]) -> str:
     first = found.coefficients[:SHOWN]
     picture = ""
     if len(found.outputs) == 1:
-        spreads = None
-        if found.spread.deviations is not None and found.spread.sign != "≤":
-            spreads = [one.spreads[0] * one.span for one in first if one.spreads is not None]
         chart = Bars(
             [one.name for one in first],
             [one.effects[0] for one in first],
-            spreads,
+            _whiskers(first, [one.estimates for one in first]),
+            _whiskers(first, [one.bounds for one in first]),
             "change of the score over the range" if found.columns else "change for one unit",
         )
-        caption = "Whiskers: two standard deviations of the noise." if spreads else ""
-        picture = _figure(chart, plots, caption)
+        known = found.spread.estimate is not None or found.spread.bound is not None
+        caption = "Whiskers: two standard deviations of the noise; dark: estimate, light: bound."
+        picture = _figure(chart, plots, caption if known else "")
     rest = ""
     if len(found.coefficients) > SHOWN:
         rest = (
@@ -214,8 +213,9 @@ def _coefficients(found: Findings, plots: list[dict[str, Any]]) -> str:
     return (
         "<h2>Coefficients, and how much of them is noise</h2>"
         "<p>Effect of one unit of each column on the score, largest over the column's range first. "
-        "Faint lines, at the end, are within two standard deviations of the noise from zero. "
-        f"{escape(found.spread.how)} The sampling error of the data is not in it.</p>"
+        f"{escape(found.spread.how)} Bold: more than two standard deviations from zero even by the "
+        "bound. Faint, at the end: less than two even by the estimate. The sampling error of the "
+        "data is not in it.</p>"
         + picture
         + _coefficient_table(found, first)
         + rest
@@ -225,19 +225,31 @@ def _coefficients(found: Findings, plots: list[dict[str, Any]]) -> str:
 
 def _coefficient_table(found: Findings, shown: Sequence[Coefficient]) -> str:
     head = ["column"]
-    noise = found.spread.deviations is not None
+    noise = [
+        (sign, part)
+        for sign, part in (("≈", "estimates"), ("≤", "bounds"))
+        if shown and getattr(shown[0], part) is not None
+    ]
     for name in found.outputs:
-        head += [name, f"noise {found.spread.sign}".strip()] if noise else [name]
+        head += [name, *(f"noise {sign}" for sign, _ in noise)]
     lines = []
     for one in shown:
         cells = [f'<td class="name">{escape(one.name)}</td>']
         for k, value in enumerate(one.values):
             cells.append(f'<td class="number">{value:.4g}</td>')
-            if one.spreads is not None:
-                cells.append(f'<td class="number">{found.spread.sign}{one.spreads[k]:.2g}</td>')
-        faint = one.faint(found.spread.sign)
-        lines.append(f"<tr{' class=faint' if faint else ''}>{''.join(cells)}</tr>")
+            cells += [f'<td class="number">{getattr(one, part)[k]:.2g}</td>' for _, part in noise]
+        kind = " class=faint" if one.faint else " class=chosen" if one.clear else ""
+        lines.append(f"<tr{kind}>{''.join(cells)}</tr>")
     return _rows(head, "".join(lines), numbers=len(head) - 1)
+
+
+def _whiskers(
+    shown: Sequence[Coefficient], deviations: Sequence[tuple[float, ...] | None]
+) -> list[float] | None:
+    """Two deviations over each column's span; None if they are not known."""
+    pairs = zip(shown, deviations, strict=True)
+    found = [2 * each[0] * one.span for one, each in pairs if each is not None]
+    return found or None
 
 
 def _plan(found: Findings) -> str:

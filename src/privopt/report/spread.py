@@ -4,17 +4,21 @@ Everything here is computed from the plan and from released numbers, so it costs
 
 * Output perturbation on the whole space: the noise is additive, its deviation exact.
 * Objective perturbation: the minimiser moves by at most ||b|| / lambda when the linear term moves
-  by b, so each coordinate is a (1/lambda)-Lipschitz function of Gaussian noise, and its standard
-  deviation is at most sigma / lambda (the Gaussian Poincare inequality); for norm-Gamma noise it is
-  at most sqrt(E||b||^2) / lambda, the deviation around the noiseless minimiser.
-* Standardised rows: the solver runs again and again on made-up rows that have the released means
-  and scales, uncorrelated columns, and labels as the released model predicts them. That is an
-  estimate, not a bound: columns that are correlated have a larger spread.
+  by b, so each coordinate is a (1/lambda)-Lipschitz function of the noise. Its variance is at most
+  C / lambda^2, C the Poincare constant of the noise: sigma^2 for Gaussian noise; for norm-Gamma
+  noise, which is log-concave and spherically symmetric, E||b||^2 / (p - 1) from p = 2 on
+  (Bonnefont, Joulin and Ma, 2016). With standardised rows that holds for the centring and scaling
+  that were released, whose own noise comes on top: it counts where a column hardly varies.
+* The bound is attained where columns nearly depend on each other. Elsewhere the spread is far
+  smaller: the solver runs again and again on made-up rows that have the released means and scales
+  and labels as the released model predicts them. Columns of one category exclude each other there;
+  others are uncorrelated, so this is an estimate from below.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -28,6 +32,7 @@ from privopt.noise import Source, gaussian, source_for
 from privopt.oracle import Oracle, RowMap
 from privopt.solvers import Plan, row_bounds
 from privopt.solvers.output_perturbation import sensitivity
+from privopt.tables import DeclaredColumns
 
 MADE_UP_ROWS = 2000
 RUNS = 40
@@ -37,25 +42,38 @@ MOST_COLUMNS = 300
 
 @dataclass(frozen=True, eq=False)
 class Spread:
-    """Standard deviations that the noise gives to ``coef_``, in its shape, or None; and how they
-    were derived. ``sign`` is "" for exact values, "≈" for an estimate, "≤" for a bound."""
+    """Standard deviations that noise gives to ``coef_``, in its shape, and how they were derived.
 
-    deviations: np.ndarray | None
-    sign: str
+    ``estimate`` is for columns that are not correlated; ``bound`` holds whatever their correlation.
+    They are equal where the spread is known exactly, and None where nothing is known.
+    """
+
+    estimate: np.ndarray | None
+    bound: np.ndarray | None
     how: str
 
 
 def spread_of(model: Any) -> Spread:
-    """The spread of a fitted linear model's coefficients."""
+    """The spread of a fitted linear model's coefficients.
+
+    Parameters
+    ----------
+    model : estimator
+        A fitted estimator of privopt, or a pipeline of ``DeclaredColumns`` and one, whose
+        categories are then known to exclude each other.
+    """
+    steps = [step for _, step in getattr(model, "steps", [("model", model)])]
+    encoder, model = steps[0], steps[-1]
+    groups = encoder.groups() if isinstance(encoder, DeclaredColumns) else ()
     plan = getattr(model, "plan_", None)
     if not isinstance(plan, Plan) or not hasattr(model, "coef_"):
         return _none("the model keeps no plan to derive it from")
-    if isinstance(getattr(model, "data_norm", None), str) and plan.name != "standardized_objective":
+    if plan.name == "standardized_objective" and getattr(model, "_row_map", None) is not None:
+        return _standardised(model, plan, groups)
+    if isinstance(getattr(model, "data_norm", None), str):
         return _none("the row bound was itself released with noise")
     if plan.name == "output_perturbation":
         return _additive(model, plan)
-    if plan.name == "standardized_objective":
-        return _standardised(model, plan)
     if plan.name in ("objective_perturbation", "approximate_minima"):
         return _bounded(model, plan)
     return _none(
@@ -65,62 +83,63 @@ def spread_of(model: Any) -> Spread:
 
 
 def _none(why: str) -> Spread:
-    return Spread(None, "", f"Not available: {why}.")
+    return Spread(None, None, f"How much of them is noise is not known: {why}.")
 
 
 def _additive(model: Any, plan: Plan) -> Spread:
     public = plan.settings.public()
     size = sensitivity(plan.facts, public["regularisation"], public["tolerance"])
     deviation = _deviation(public["noise"], public["noise_multiplier"] * size, plan.facts.p)
-    return Spread(
-        _in_units(model, np.full(model.coef_.shape, deviation)),
-        "",
-        "Exact: noise of this standard deviation was added to the fitted coefficients.",
-    )
+    exact = _in_units(model, np.full(model.coef_.shape, deviation))
+    how = "Exact: noise of this standard deviation was added to the fitted coefficients."
+    return Spread(exact, exact, how)
 
 
 def _bounded(model: Any, plan: Plan) -> Spread:
-    public = plan.settings.public()
-    lipschitz, p = plan.facts.lipschitz(), plan.facts.p
-    if public["noise"] == "gaussian":
-        square = public["noise_multiplier"] ** 2
-    else:
-        square = (plan.facts.relation_factor * public["noise_multiplier"]) ** 2 * p * (p + 1)
-    deviation = math.sqrt(square * lipschitz**2 / public["regularisation"] ** 2 + _last(plan, p))
-    return Spread(
-        _in_units(model, np.full(model.coef_.shape, deviation)),
-        "≤",
-        "An upper bound: the minimiser moves by at most the noise over the regularisation. The "
-        "true spread depends on the data and is usually far smaller.",
+    deviation = _most(plan, plan.facts.lipschitz(), plan.facts.p)
+    how = (
+        "The bound holds for all data: the minimiser moves by at most the noise over the "
+        "regularisation. The true spread is usually far smaller."
     )
+    return Spread(None, _in_units(model, np.full(model.coef_.shape, deviation)), how)
 
 
-def _standardised(model: Any, plan: Plan) -> Spread:
-    row_map = getattr(model, "_row_map", None)
-    if row_map is None or not isinstance(plan.facts.problem.loss, Logistic):
-        return _none("it is derived for the logistic loss only, so far")
-    if row_map.dimension > MOST_COLUMNS:
-        return _none(f"it is not simulated for more than {MOST_COLUMNS} columns")
+def _standardised(model: Any, plan: Plan, groups: Sequence[np.ndarray]) -> Spread:
+    row_map: RowMap = model._row_map
+    loss = plan.facts.problem.loss
+    logistic = isinstance(loss, Logistic)
+    cap = plan.settings.public()["cap"] if logistic else loss.lipschitz
+    most = _most(plan, cap, row_map.dimension) * row_map.scale / row_map.clip_norm
+    bound = _in_units(model, np.broadcast_to(most, np.atleast_2d(model.coef_).shape))
+    how = (
+        "The bound holds whatever the correlation of the columns, for the centring and scaling "
+        "that were released; a category that hardly occurs can move further."
+    )
+    if not logistic or row_map.dimension > MOST_COLUMNS:
+        return Spread(None, bound, how)
     source = source_for(0)
-    rows = _made_up(row_map, plan.settings.public()["clip"], source)
+    rows = _made_up(row_map, plan.settings.public()["clip"], groups, source)
     oracles = _labelled(rows, model, row_map, plan, source)
-    settings = _scaled(plan)
+    settings, problem = _scaled(plan), plan.facts.problem
     runs = [
-        [
-            theta[:-1]
-            for theta in plan.solver.run_all(
-                oracles, Gate(source_for(run)), plan.facts.problem, settings
-            )
-        ]
+        [t[:-1] for t in plan.solver.run_all(oracles, Gate(source_for(run)), problem, settings)]
         for run in range(1, RUNS + 1)
     ]
-    return Spread(
-        _in_units(model, np.std(runs, axis=0, ddof=1)),
-        "≈",
-        f"An estimate from {RUNS} runs of the whole algorithm on made-up rows with the released "
-        "means and scales, uncorrelated columns, and labels as the model predicts them. Where "
-        "columns are correlated the true spread is larger.",
+    said = (
+        f"The estimate is from {RUNS} runs of the whole algorithm on made-up rows with the "
+        "released means and scales; it is too small where columns are correlated. "
     )
+    return Spread(_in_units(model, np.std(runs, axis=0, ddof=1)), bound, said + how)
+
+
+def _most(plan: Plan, lipschitz: float, p: int) -> float:
+    """Bound on the deviation of one coordinate of the perturbed minimiser, its last noise too."""
+    public = plan.settings.public()
+    scale = public["noise_multiplier"] * lipschitz
+    if public["noise"] == "pure":
+        scale *= plan.facts.relation_factor * math.sqrt(p * (p + 1) / max(p - 1, 1))
+    last = public["output_multiplier"] * 2 * public["tolerance"] * lipschitz
+    return math.hypot(scale, _deviation(public["noise"], last, p)) / public["regularisation"]
 
 
 def _scaled(plan: Plan) -> Any:
@@ -137,8 +156,11 @@ def _scaled(plan: Plan) -> Any:
     return replace(cast(Any, plan.settings), n=MADE_UP_ROWS, **smaller)
 
 
-def _made_up(row_map: RowMap, clip: float, source: Source) -> np.ndarray:
-    """Rows in [-1, 1] with uncorrelated normal columns of the released means and variances."""
+def _made_up(
+    row_map: RowMap, clip: float, groups: Sequence[np.ndarray], source: Source
+) -> np.ndarray:
+    """Rows in [-1, 1] with the released means and variances: normal columns, and in each group of
+    indicators at most one that is 1."""
     total = 1 / row_map.scale**2  # variance of a column plus a noise level that all share
     size = (row_map.clip_norm / clip) ** 2 - row_map.column**2
 
@@ -152,7 +174,13 @@ def _made_up(row_map: RowMap, clip: float, source: Source) -> np.ndarray:
         low, high = (middle, high) if excess(middle) > 0 else (low, middle)
     deviation = np.sqrt(np.maximum(total - low, 0.0))
     drawn = gaussian(source, 1.0, MADE_UP_ROWS * len(total)).reshape(MADE_UP_ROWS, -1)
-    return np.clip(row_map.centre + deviation * drawn, -1.0, 1.0)
+    rows = np.clip(row_map.centre + deviation * drawn, -1.0, 1.0)
+    for group in groups:
+        share = np.clip(row_map.centre[group], 0.0, 1.0)
+        ends = np.cumsum(share / max(share.sum(), 1.0))
+        chosen = np.searchsorted(ends, ndtr(gaussian(source, 1.0, MADE_UP_ROWS)))
+        rows[:, group] = chosen[:, None] == np.arange(len(group))
+    return rows
 
 
 def _labelled(
@@ -194,13 +222,6 @@ def _mapped(model: Any, row_map: RowMap) -> np.ndarray:
     slope = coef * row_map.clip_norm
     last = (intercept * row_map.clip_norm + slope @ row_map.centre) / row_map.column
     return np.column_stack([slope / row_map.scale, last])
-
-
-def _last(plan: Plan, p: int) -> float:
-    """Variance of the noise on the minimiser that pays for its tolerance."""
-    public = plan.settings.public()
-    scale = public["output_multiplier"] * 2 * public["tolerance"] * plan.facts.lipschitz()
-    return _deviation(public["noise"], scale / public["regularisation"], p) ** 2
 
 
 def _deviation(noise: str, scale: float, p: int) -> float:

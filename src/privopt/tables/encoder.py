@@ -96,6 +96,16 @@ class DeclaredColumns(TransformerMixin, BaseEstimator):
         """Distance of the bounds of a number, 1 for a category, for each output column."""
         return self._each(lambda column: (column.upper or 0.0) - (column.lower or 0.0))
 
+    def groups(self) -> list[np.ndarray]:
+        """Positions, in the matrix, of the categories of each column: they exclude each other."""
+        declared = list(self._declared().values())
+        ends = np.cumsum([0, *(column.width for column in declared)])
+        return [
+            np.arange(start, start + column.width)
+            for start, column in zip(ends[:-1], declared, strict=True)
+            if column.kind == "categorical"
+        ]
+
     def _each(self, measure: Callable[[Column], float]) -> np.ndarray:
         found: list[float] = []
         for column in self._declared().values():
