@@ -197,11 +197,13 @@ def _coefficients(found: Findings, plots: list[dict[str, Any]]) -> str:
             [one.effects[0] for one in first],
             _whiskers(first, [one.estimates for one in first]),
             _whiskers(first, [one.bounds for one in first]),
-            "change of the score over the range" if found.columns else "change for one unit",
+            "change of the score",
         )
-        known = found.spread.estimate is not None or found.spread.bound is not None
-        caption = "Whiskers: two standard deviations of the noise; dark: estimate, light: bound."
-        picture = _figure(chart, plots, caption if known else "")
+        over = "from a column's lower to its upper bound" if found.columns else "for one unit"
+        caption = f"Bars: {over}."
+        if found.spread.estimate is not None or found.spread.bound is not None:
+            caption += " Whiskers: two deviations of the noise; dark: estimate, light: bound."
+        picture = _figure(chart, plots, caption)
     rest = ""
     if len(found.coefficients) > SHOWN:
         rest = (
