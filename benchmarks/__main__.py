@@ -19,6 +19,7 @@ NAMES = (
     "fit_speed",
     "adult_accuracy",
     "classifier",
+    "many_classes",
     "regression",
     "excess_risk",
     "rates",
@@ -29,6 +30,7 @@ NAMES = (
     "correlated",
     "online",
     "torch_speed",
+    "peers",
 )
 
 

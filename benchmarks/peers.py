@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ SETS = ("adult", "covtype", "w8a", "ijcnn1", "diabetes130", "california", "bike"
 COLUMNS = ("diffprivlib", "ours, pure", "Opacus", "ours", "not private")
 
 
-def ours(data: DataSet, epsilon: float, **how: Any) -> list[float]:
+def ours(data: DataSet, epsilon: float, **how: Any) -> dict[str, Any]:
     """Test scores over seeds."""
     common = {"bounds": data.bounds, **how}
     found = []
@@ -49,7 +50,7 @@ def ours(data: DataSet, epsilon: float, **how: Any) -> list[float]:
                 epsilon, target_bounds=data.target_bounds, random_state=seed, **common
             )
         found.append(float(model.fit(data.X, data.y).score(data.X_test, data.y_test)))
-    return found
+    return {"scores": found}
 
 
 def scaled(data: DataSet) -> dict[str, np.ndarray]:
@@ -64,17 +65,16 @@ def scaled(data: DataSet) -> dict[str, np.ndarray]:
     return found
 
 
-def peer(interpreter: str, script: str, data: DataSet) -> dict[str, Any]:
-    """Scores of a peer at every epsilon, from a process of its own."""
+def peer(interpreter: str, script: str, data: DataSet, epsilon: float) -> dict[str, Any]:
+    """Scores of a peer, from a process of its own."""
     task = "classify" if data.target_bounds is None else "regress"
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "data.npz"
         np.savez(path, **scaled(data))
         file = str(Path(__file__).parent / script)
-        command = [interpreter, file, str(path), task, str(SEEDS), *map(str, EPSILONS)]
+        command = [interpreter, file, str(path), task, str(SEEDS), str(epsilon)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return {str(line["epsilon"]): line for line in lines}
+    return json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
 
 
 def plain(data: DataSet) -> float:
@@ -91,26 +91,25 @@ def measured(name: str, diffprivlib: str | None) -> dict[str, Any]:
     """Everything about one data set; what is on disk is not measured again."""
     file = RESULTS / f"peers-{name}.json"
     found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-
-    def keep(column: str, value: Any) -> None:
-        found[column] = value
-        RESULTS.mkdir(exist_ok=True)
-        file.write_text(json.dumps(found, indent=1))
-        console.print(f"{name}: {column} done")
-
     data = load(name)
     if "not private" not in found:
-        keep("not private", plain(data))
-    for column, how in (
-        ("ours", {"delta": DELTA}),
-        ("ours, pure", {"neighbouring": "replace_one"}),
-    ):
-        if column not in found:
-            keep(column, {str(eps): {"scores": ours(data, eps, **how)} for eps in EPSILONS})
-    if "diffprivlib" not in found and diffprivlib is not None:
-        keep("diffprivlib", peer(diffprivlib, "peer_diffprivlib.py", data))
-    if "Opacus" not in found:
-        keep("Opacus", peer(sys.executable, "peer_opacus.py", data))
+        found["not private"] = plain(data)
+    columns: dict[str, Callable[[float], dict[str, Any]]] = {
+        "ours": lambda epsilon: ours(data, epsilon, delta=DELTA),
+        "ours, pure": lambda epsilon: ours(data, epsilon, neighbouring="replace_one"),
+        "diffprivlib": lambda epsilon: peer(str(diffprivlib), "peer_diffprivlib.py", data, epsilon),
+        "Opacus": lambda epsilon: peer(sys.executable, "peer_opacus.py", data, epsilon),
+    }
+    if diffprivlib is None:
+        del columns["diffprivlib"]
+    for column, measure in columns.items():
+        for epsilon in EPSILONS:
+            part = found.setdefault(column, {})
+            if str(epsilon) not in part:
+                part[str(epsilon)] = measure(epsilon)
+                RESULTS.mkdir(exist_ok=True)
+                file.write_text(json.dumps(found, indent=1))
+                console.print(f"{name}, epsilon {epsilon:g}: {column} done")
     return found
 
 

@@ -10,6 +10,7 @@ from privopt.estimators.online_linear_regression import OnlineLinearRegression
 from privopt.estimators.online_logistic_regression import OnlineLogisticRegression
 from privopt.estimators.persistence import load, save
 from privopt.estimators.pipelines import check_pipeline
+from privopt.estimators.private_erm import PrivateERM
 from privopt.estimators.quantile_regressor import QuantileRegressor
 from privopt.estimators.ridge import Ridge
 from privopt.estimators.sparse_linear import Lasso
@@ -25,6 +26,7 @@ __all__ = [
     "LogisticRegression",
     "OnlineLinearRegression",
     "OnlineLogisticRegression",
+    "PrivateERM",
     "QuantileRegressor",
     "Ridge",
     "SparseLogisticRegression",

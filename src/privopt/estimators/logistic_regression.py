@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from privopt.estimators.linear_classifier import LinearClassifier
-from privopt.losses import CappedLogistic, Logistic
+from privopt.estimators.probabilities import probabilities
+from privopt.losses import Logistic
 
 
 class LogisticRegression(LinearClassifier):
@@ -124,13 +125,7 @@ class LogisticRegression(LinearClassifier):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities; with more than two classes, one-against-rest scores normalised."""
-        scores = self.decision_function(X)
-        # The inverse link of the loss that was minimised; a cap of 1 is the logistic loss.
-        cap = self.plan_.settings.public().get("cap", 1.0)
-        positive = CappedLogistic(cap).probability(scores)
-        if scores.ndim == 1:
-            return np.column_stack([1 - positive, positive])
-        return positive / np.maximum(positive.sum(axis=1, keepdims=True), 1e-300)
+        return probabilities(self.decision_function(X), self.plan_)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithm of ``predict_proba``."""
