@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from rich.table import Table
 
 from benchmarks.measure import RESULTS, Figure, console, report

@@ -67,6 +67,7 @@ from .ledger_bugs import ledger
 from .mutant import Mutant
 from .streams import streams
 from .torch_bugs import training
+from .tuning import tuning
 from .users import users
 
 # The packages export functions under the names of these modules.
@@ -1083,6 +1084,7 @@ ALL: list[Mutant] = [
         integers,
         training,
         users,
+        tuning,
     )
     for mutant in family()
 ]

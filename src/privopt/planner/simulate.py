@@ -55,10 +55,7 @@ class Simulation:
             return None
         key = {
             "solver": solver.name,
-            "problem": repr(facts.problem),
-            "n": facts.n,
-            "p": facts.p,
-            "repeats": facts.repeats,
+            "facts": repr(facts),
             "epsilon": round(budget.epsilon, 6),
             "delta": budget.delta,
             "neighbouring": budget.neighbouring,

@@ -70,14 +70,14 @@ class Accountant:
         """Smallest epsilon, at this delta, that is proved for a charge or for every record."""
         if isinstance(what, Spend):
             return max((self.epsilon(charge, delta) for _, charge in what.frontier()), default=0.0)
-        kinds = self._resolve(what)
+        kinds = self.resolve(what)
         return _epsilon(tuple(sorted(kinds.items(), key=repr)), delta, self.neighbouring)
 
     def delta(self, what: Charge | Spend, epsilon: float) -> float:
         """Smallest proved delta at this epsilon."""
         if isinstance(what, Spend):
             return max((self.delta(charge, epsilon) for _, charge in what.frontier()), default=0.0)
-        kinds = self._resolve(what)
+        kinds = self.resolve(what)
         if sum(k.pure(self.neighbouring) * c for k, c in kinds.items()) <= epsilon:
             return 0.0
         if all(isinstance(kind, Gaussian) for kind in kinds):
@@ -123,10 +123,11 @@ class Accountant:
 
     # ------------------------------------------------------------ how
     def _surplus(self, charge: Charge, epsilon: float, delta: float) -> float:
-        kinds = self._resolve(charge)
+        kinds = self.resolve(charge)
         return _surplus(tuple(sorted(kinds.items(), key=repr)), epsilon, delta, self.neighbouring)
 
-    def _resolve(self, charge: Charge) -> Counter[Kind]:
+    def resolve(self, charge: Charge) -> Counter[Kind]:
+        """The kinds of a charge without sampling, with their numbers."""
         kinds: Counter[Kind] = Counter()
         for step, count in charge.items():
             for kind in step.resolve(self.neighbouring):

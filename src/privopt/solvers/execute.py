@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from privopt.ledger import SEEDED, Dataset, stored
+from privopt.ledger.reservation import Reservation
 from privopt.mechanisms import HOOK, Gate
 from privopt.noise import SilentSource, Source
 from privopt.oracle import Oracle
@@ -82,11 +84,19 @@ def execute(
     if reservation.answer is not None:
         certificate, thetas = stored(reservation.answer)
         return Answer([_from_hex(theta) for theta in thetas]), certificate
+    return settle(reservation, run, None if key is None else _as_hex)
+
+
+def settle(
+    reservation: Reservation,
+    run: Callable[[], tuple[Any, Certificate]],
+    keep: Callable[[Any], Any] | None = None,
+) -> tuple[Any, Certificate]:
+    """Run what is paid for and commit it; a run that fails stays paid."""
     try:
         answer, certificate = run()
         certificate = replace(certificate, ledger=reservation.mark)
-        kept = None if key is None else [_to_hex(theta) for theta in answer.thetas]
-        reservation.commit(certificate, kept)
+        reservation.commit(certificate, None if keep is None else keep(answer))
     except BaseException:
         with suppress(Exception):
             reservation.burn()
@@ -125,6 +135,10 @@ def _run(
         group=facts.group,
     )
     return answer, certificate
+
+
+def _as_hex(answer: Answer) -> list[list[str]]:
+    return [_to_hex(theta) for theta in answer.thetas]
 
 
 def _to_hex(theta: np.ndarray) -> list[str]:
