@@ -31,6 +31,7 @@ NAMES = (
     "online",
     "torch_speed",
     "peers",
+    "coefficient_noise",
 )
 
 

@@ -26,6 +26,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from privopt.estimators.bounds import ColumnBounds
+from privopt.geometry import WholeSpace
 from privopt.losses import CappedLogistic, Logistic
 from privopt.mechanisms import Gate
 from privopt.noise import Source, gaussian, source_for
@@ -76,6 +77,8 @@ def spread_of(model: Any) -> Spread:
         return _additive(model, plan)
     if plan.name in ("objective_perturbation", "approximate_minima"):
         return _bounded(model, plan)
+    if plan.name == "standardized_regression":
+        return _none("a regression does not keep the scaling that it released")
     return _none(
         f"the noise of {plan.name} goes through its later steps, and how far it gets depends on "
         "the private data"
@@ -91,6 +94,8 @@ def _additive(model: Any, plan: Plan) -> Spread:
     size = sensitivity(plan.facts, public["regularisation"], public["tolerance"])
     deviation = _deviation(public["noise"], public["noise_multiplier"] * size, plan.facts.p)
     exact = _in_units(model, np.full(model.coef_.shape, deviation))
+    if not isinstance(plan.facts.problem.domain, WholeSpace):
+        return _none("the noisy minimiser was moved into the domain, which bends its noise")
     how = "Exact: noise of this standard deviation was added to the fitted coefficients."
     return Spread(exact, exact, how)
 
