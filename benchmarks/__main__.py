@@ -19,6 +19,7 @@ NAMES = (
     "fit_speed",
     "adult_accuracy",
     "classifier",
+    "many_classes",
     "regression",
     "excess_risk",
     "rates",
@@ -31,6 +32,8 @@ NAMES = (
     "torch_speed",
     "planner_regret",
     "accounting_speed",
+    "peers",
+    "coefficient_noise",
 )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from privopt import geometry, losses
     from privopt.estimators import (
+        BoundedScaler,
         ElasticNet,
         HuberRegressor,
         Lasso,
@@ -16,10 +17,14 @@ if TYPE_CHECKING:
         LogisticRegression,
         OnlineLinearRegression,
         OnlineLogisticRegression,
+        PrivateERM,
         PrivateSearchCV,
         QuantileRegressor,
         Ridge,
         SparseLogisticRegression,
+        check_pipeline,
+        load,
+        save,
     )
     from privopt.ledger import Ledger
     from privopt.planner import plan, prefix_sums, quantile, solve
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
 __version__ = version("privopt")
 
 __all__ = [
+    "BoundedScaler",
     "Budget",
     "Certificate",
     "ElasticNet",
@@ -42,6 +48,7 @@ __all__ = [
     "OnlineLogisticRegression",
     "Participation",
     "PrivacyWarning",
+    "PrivateERM",
     "PrivateSearchCV",
     "Problem",
     "QuantileRegressor",
@@ -49,19 +56,22 @@ __all__ = [
     "Ridge",
     "SparseLogisticRegression",
     "__version__",
+    "check_pipeline",
     "geometry",
+    "load",
     "losses",
     "plan",
     "prefix_sums",
     "quantile",
+    "save",
     "solve",
 ]
-
 
 # Where each name lives. Rooms are loaded when a name is asked for, so that `privopt --help` and a
 # script that only accounts do not wait for the numerics of a fit.
 _HOMES = {
     "privopt.estimators": (
+        "BoundedScaler",
         "ElasticNet",
         "HuberRegressor",
         "Lasso",
@@ -70,10 +80,14 @@ _HOMES = {
         "LogisticRegression",
         "OnlineLinearRegression",
         "OnlineLogisticRegression",
+        "PrivateERM",
         "PrivateSearchCV",
         "QuantileRegressor",
         "Ridge",
         "SparseLogisticRegression",
+        "check_pipeline",
+        "load",
+        "save",
     ),
     "privopt.ledger": ("Ledger",),
     "privopt.planner": ("plan", "prefix_sums", "quantile", "solve"),

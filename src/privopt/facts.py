@@ -22,7 +22,8 @@ class Facts:
     number of records, never the realised one where that is private. ``repeats`` is how many models
     are fitted to the same records, one release after the other. ``prior`` lists the losses of
     releases that the same budget pays for before the solver's own. ``sparse`` says that the
-    features come as a sparse matrix, which is as public as their number.
+    features come as a sparse matrix, which is as public as their number. ``group`` is how many
+    records one user may own, where the guarantee is for users; solvers calibrate for one record.
     """
 
     problem: Problem
@@ -32,6 +33,7 @@ class Facts:
     repeats: int = 1
     prior: tuple[Kind, ...] = ()
     sparse: bool = False
+    group: int = 1
 
     def __post_init__(self) -> None:
         if self.n < 1:
@@ -40,6 +42,8 @@ class Facts:
             raise ValueError("there must be at least one feature or an intercept.")
         if self.repeats < 1:
             raise ValueError(f"repeats must be at least 1, got {self.repeats}.")
+        if self.group < 1:
+            raise ValueError(f"group must be at least 1, got {self.group}.")
         self.problem.domain.check_dimension(self.p)
 
     # ------------------------------------------------------------ the loss

@@ -68,6 +68,7 @@ from .mutant import Mutant
 from .streams import streams
 from .torch_bugs import training
 from .tuning import tuning
+from .users import users
 
 # The packages export functions under the names of these modules.
 solve_module = import_module("privopt.planner.solve")
@@ -1082,6 +1083,7 @@ ALL: list[Mutant] = [
         geometry,
         integers,
         training,
+        users,
         tuning,
     )
     for mutant in family()

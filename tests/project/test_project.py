@@ -101,6 +101,7 @@ def test_imports_go_one_way():
 LAYERS = [
     {"cli"},
     {"audit", "report"},
+    {"tables"},
     {"estimators", "torch", "federated"},
     {"planner"},
     {"solvers"},

@@ -3,7 +3,7 @@
 from privopt.audit.bounds import Claim
 from privopt.audit.law import noise_p_value
 from privopt.audit.low_bits import low_bits
-from privopt.audit.neighbours import Pair, hostile_pairs
+from privopt.audit.neighbours import Pair, hostile_pairs, user_pairs
 from privopt.audit.replay import Tape, record, replay
 from privopt.audit.statistical import Finding, audit
 
@@ -18,4 +18,5 @@ __all__ = [
     "noise_p_value",
     "record",
     "replay",
+    "user_pairs",
 ]

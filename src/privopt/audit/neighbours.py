@@ -139,3 +139,43 @@ def _add_remove(X: np.ndarray, y: np.ndarray, hostile: dict) -> Iterator[Pair]:
         ids,
         (*ids[:5], *ids[6:]),
     )
+
+
+def user_pairs(
+    neighbouring: Neighbouring,
+    *,
+    users: int = 12,
+    rows: int = 5,
+    p: int = 3,
+    classification: bool = True,
+    seed: int = 0,
+) -> list[Pair]:
+    """Pairs that differ in all rows of one user. The last column of X says who owns a row."""
+    generator = SeededSource(seed).noise
+    n = users * rows
+    X = np.column_stack([0.3 * generator.standard_normal((n, p)), np.arange(n) % users])
+    y = np.sign(generator.standard_normal(n)) if classification else generator.standard_normal(n)
+    mine, ids = X[:, -1] == 3.0, tuple(range(n))
+    hostile = dict(_hostile_records(X[:, :-1], y))
+    whole = [name for name, (row, label) in hostile.items() if np.isfinite([*row, label]).all()]
+    found = []
+    for name, other in zip(whole, [*whole[3:], *whole[:3]], strict=True):
+        first = _owned(X, y, mine, hostile[name])
+        if neighbouring == "add_remove":
+            left = tuple(np.flatnonzero(~mine).tolist())
+            found.append(Pair(f"{name} added", first, (X[~mine], y[~mine]), ids, left))
+        else:
+            record = hostile[other]
+            if neighbouring == "zero_out":
+                record, other = (np.full(p, np.nan), y[0]), "nothing"
+            found.append(Pair(f"{name} for {other}", first, _owned(X, y, mine, record), ids, ids))
+    return found
+
+
+def _owned(
+    X: np.ndarray, y: np.ndarray, mine: np.ndarray, record: tuple[object, object]
+) -> tuple[np.ndarray, np.ndarray]:
+    """One record in all rows of a user, who keeps them."""
+    X, y = X.copy(), y.copy()
+    X[mine, :-1], y[mine] = record
+    return X, y

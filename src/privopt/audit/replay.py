@@ -64,6 +64,7 @@ class Tape:
     findings: list[str] = field(default_factory=list)
     position: int = 0
     playing: bool = False
+    group: int = 1
 
     def __call__(
         self,
@@ -101,6 +102,7 @@ class Tape:
             _range_movement(mechanism, old.payload, payload, old.reach),
         )
         for what, moved, allowed in checks:
+            allowed *= self.group
             if not moved <= allowed * (1 + SLACK):
                 self.findings.append(f"{label}: {what} moved {moved:.6g}, declared {allowed:.6g}")
 
@@ -197,13 +199,15 @@ def _same_reach(one: Reach, other: Reach) -> bool:
     )
 
 
-def replay(run: Run, pair: Pair) -> list[str]:
+def replay(run: Run, pair: Pair, *, group: int = 1) -> list[str]:
     """Findings of one pair; an empty list means that nothing but released values reached out.
+
+    ``group`` is how many records' worth a pair of users may move: see ``user_pairs``.
 
     ``run`` must draw its noise through privopt and return everything it makes public: numbers,
     arrays, or any object that pickles. What it prints and warns is compared too.
     """
-    tape = Tape()
+    tape = Tape(group=group)
     first = _observe(run, pair.first, pair.first_ids, tape)
     tape.playing = True
     second = _observe(run, pair.second, pair.second_ids, tape)

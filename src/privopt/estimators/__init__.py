@@ -1,5 +1,6 @@
 """Estimators with the interface of scikit-learn."""
 
+from privopt.estimators.bounded_scaler import BoundedScaler
 from privopt.estimators.elastic_net import ElasticNet
 from privopt.estimators.huber_regressor import HuberRegressor
 from privopt.estimators.linear_regression import LinearRegression
@@ -7,6 +8,9 @@ from privopt.estimators.linear_svc import LinearSVC
 from privopt.estimators.logistic_regression import LogisticRegression
 from privopt.estimators.online_linear_regression import OnlineLinearRegression
 from privopt.estimators.online_logistic_regression import OnlineLogisticRegression
+from privopt.estimators.persistence import load, save
+from privopt.estimators.pipelines import check_pipeline
+from privopt.estimators.private_erm import PrivateERM
 from privopt.estimators.private_search_cv import PrivateSearchCV
 from privopt.estimators.quantile_regressor import QuantileRegressor
 from privopt.estimators.ridge import Ridge
@@ -14,6 +18,7 @@ from privopt.estimators.sparse_linear import Lasso
 from privopt.estimators.sparse_logistic_regression import SparseLogisticRegression
 
 __all__ = [
+    "BoundedScaler",
     "ElasticNet",
     "HuberRegressor",
     "Lasso",
@@ -22,8 +27,12 @@ __all__ = [
     "LogisticRegression",
     "OnlineLinearRegression",
     "OnlineLogisticRegression",
+    "PrivateERM",
     "PrivateSearchCV",
     "QuantileRegressor",
     "Ridge",
     "SparseLogisticRegression",
+    "check_pipeline",
+    "load",
+    "save",
 ]

@@ -44,6 +44,9 @@ class ElasticNet(SparseLeastSquares):
         Number of private choices. Default: from n, the number of features and the budget.
     n_public : int, optional
         Public number of records; required under add_remove.
+    rows_per_user : int, optional
+        Promises privacy for users instead of records: of the rows that one user owns, named by
+        ``user_ids`` in ``fit``, the first so many count. Public; noise grows with it.
     random_state : int, optional
         Makes the noise reproducible; the certificate then says that the fit is not private.
     ledger : Ledger or path, optional
@@ -61,6 +64,8 @@ class ElasticNet(SparseLeastSquares):
     plan_ : Plan
     """
 
+    _twin = "linear_model.ElasticNet"
+
     def __init__(
         self,
         epsilon: float = 1.0,
@@ -75,6 +80,7 @@ class ElasticNet(SparseLeastSquares):
         fit_intercept: bool = False,
         n_iter: int | None = None,
         n_public: int | None = None,
+        rows_per_user: int | None = None,
         random_state: int | None = None,
         ledger: Any = None,
         dataset: str | None = None,
@@ -90,6 +96,7 @@ class ElasticNet(SparseLeastSquares):
         self.fit_intercept = fit_intercept
         self.n_iter = n_iter
         self.n_public = n_public
+        self.rows_per_user = rows_per_user
         self.random_state = random_state
         self.ledger = ledger
         self.dataset = dataset

@@ -47,6 +47,9 @@ class HuberRegressor(LinearRegressor):
         ``"auto"`` takes the solver with the smallest bound; otherwise a name from the catalogue.
     n_public : int, optional
         Public number of records; required under add_remove.
+    rows_per_user : int, optional
+        Promises privacy for users instead of records: of the rows that one user owns, named by
+        ``user_ids`` in ``fit``, the first so many count. Public; noise grows with it.
     nan_policy : {"raise", "empty"}, default="raise"
         ``"raise"`` refuses missing values in X. ``"empty"`` treats a row that holds NaN or infinity
         as an empty record, which contributes nothing.
@@ -81,6 +84,8 @@ class HuberRegressor(LinearRegressor):
     (True, True)
     """
 
+    _twin = "linear_model.HuberRegressor"
+
     def __init__(
         self,
         epsilon: float = 1.0,
@@ -95,6 +100,7 @@ class HuberRegressor(LinearRegressor):
         fit_intercept: bool = True,
         solver: str = "auto",
         n_public: int | None = None,
+        rows_per_user: int | None = None,
         nan_policy: str = "raise",
         random_state: int | None = None,
         ledger: Any = None,
@@ -110,6 +116,7 @@ class HuberRegressor(LinearRegressor):
             fit_intercept=fit_intercept,
             solver=solver,
             n_public=n_public,
+            rows_per_user=rows_per_user,
             nan_policy=nan_policy,
             random_state=random_state,
             ledger=ledger,

@@ -29,6 +29,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         solver: str,
         classes: Any,
         n_public: int | None,
+        rows_per_user: int | None,
         nan_policy: str,
         random_state: int | None,
         ledger: Any = None,
@@ -43,6 +44,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
             fit_intercept,
             solver,
             n_public,
+            rows_per_user,
             nan_policy,
             random_state,
             ledger,
@@ -63,28 +65,32 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         return self.classes_[index]
 
     def _targets(self, y: np.ndarray) -> Targets:
-        """The classes, labels of each model, and what reading the classes from y assumes."""
-        check_classification_targets(y)
-        if self.classes is None:
-            classes, index = np.unique(y, return_inverse=True)
-            assumptions = ("the list of classes was read from y and is taken to be public",)
-        else:
-            classes = np.unique(np.asarray(self.classes))
-            index = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
-            if not np.array_equal(classes[index], y):
-                raise ValueError(
-                    "y holds a label that is not in classes: declare every label, or leave "
-                    "classes=None to read them from y."
-                )
-            assumptions = ()
-        if len(classes) < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs at least two classes, got one class: "
-                "declare all of them with classes=[...]."
-            )
-        positive = (1,) if len(classes) == 2 else range(len(classes))
-        labels = tuple(np.where(index == k, 1.0, -1.0) for k in positive)
-        return Targets(labels, {"classes_": classes}, assumptions)
+        return class_targets(y, self.classes, type(self).__name__)
 
     def _keep(self, coef: np.ndarray, intercept: np.ndarray) -> None:
         self.coef_, self.intercept_ = coef, intercept
+
+
+def class_targets(y: np.ndarray, declared: Any, name: str) -> Targets:
+    """The classes, labels of each model, and what reading the classes from y assumes."""
+    check_classification_targets(y)
+    if declared is None:
+        classes, index = np.unique(y, return_inverse=True)
+        assumptions = ("the list of classes was read from y and is taken to be public",)
+    else:
+        classes = np.unique(np.asarray(declared))
+        index = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+        if not np.array_equal(classes[index], y):
+            raise ValueError(
+                "y holds a label that is not in classes: declare every label, or leave "
+                "classes=None to read them from y."
+            )
+        assumptions = ()
+    if len(classes) < 2:
+        raise ValueError(
+            f"{name} needs at least two classes, got one class: "
+            "declare all of them with classes=[...]."
+        )
+    positive = (1,) if len(classes) == 2 else range(len(classes))
+    labels = tuple(np.where(index == k, 1.0, -1.0) for k in positive)
+    return Targets(labels, {"classes_": classes}, assumptions)

@@ -15,12 +15,15 @@ from typing import Any, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from privopt.estimators.bounds import ColumnBounds
 from privopt.estimators.frames import concrete
+from privopt.estimators.pipelines import learned_before
+from privopt.estimators.portable import Portable
+from privopt.estimators.users import OWNED, refuse_others, rows_that_count
 from privopt.facts import Facts
 from privopt.geometry import Domain, WholeSpace
 from privopt.ledger import account_for
@@ -29,6 +32,7 @@ from privopt.noise import source_for
 from privopt.oracle import Oracle
 from privopt.oracle.moments import clip_factors, tamed
 from privopt.planner import choose, public_count
+from privopt.planner.groups import choose_for_group
 from privopt.planner.private_norm import choose_with_private_norm
 from privopt.privacy import Budget, Neighbouring
 from privopt.problem import Problem
@@ -46,7 +50,7 @@ class Targets:
     assumptions: tuple[str, ...] = ()
 
 
-class LinearModel(BaseEstimator, ABC):
+class LinearModel(Portable, ABC):
     """A private linear model. Subclasses say which loss, which labels and how to predict."""
 
     _classification = False
@@ -61,6 +65,7 @@ class LinearModel(BaseEstimator, ABC):
         fit_intercept: bool,
         solver: str,
         n_public: int | None,
+        rows_per_user: int | None,
         nan_policy: str,
         random_state: int | None,
         ledger: Any = None,
@@ -74,6 +79,7 @@ class LinearModel(BaseEstimator, ABC):
         self.fit_intercept = fit_intercept
         self.solver = solver
         self.n_public = n_public
+        self.rows_per_user = rows_per_user
         self.nan_policy = nan_policy
         self.random_state = random_state
         self.ledger = ledger
@@ -104,27 +110,43 @@ class LinearModel(BaseEstimator, ABC):
         return None
 
     # ------------------------------------------------------------ fit
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, *, user_ids: Any = None, **others: Any) -> Self:
         """Fit the model; spends the whole budget.
 
         Parameters
         ----------
         X : array, sparse matrix or data frame of shape (n_samples, n_features)
         y : array of shape (n_samples,)
+        user_ids : array of shape (n_samples,), optional
+            Who owns each row; needs ``rows_per_user``. The guarantee is then for users.
         """
-        budget = Budget(self.epsilon, self.delta, cast(Neighbouring, self.neighbouring))
+        refuse_others(others)
+        unit = "record" if user_ids is None else "user"
+        budget = Budget(self.epsilon, self.delta, cast(Neighbouring, self.neighbouring), unit)
         source = source_for(self.random_state)
         account = account_for(self.ledger, self.dataset)
+        assumed = learned_before()
         # A failed fit leaves nothing behind: what is learned about X is kept aside until the end.
         aside = cast(Self, clone(self))
         X, y = aside._validated(X, y)
-        targets = self._targets(y)
+        counting = rows_that_count(user_ids, X.shape[0], self.rows_per_user)
+        owned = () if counting is None else (OWNED,)
+        if counting is not None:
+            X, y = X[counting], y[counting]
         n = public_count(X.shape[0], budget, self.n_public)
+        targets = self._targets(y)
         features = X.shape[1]
         problem = self._problem(n, features)
         X = aside._design(X)
         repeats = len(targets.labels)
-        facts = Facts(problem, n, problem.dimension(X.shape[1]), budget.neighbouring, repeats)
+        facts = Facts(
+            problem,
+            n,
+            problem.dimension(X.shape[1]),
+            budget.neighbouring,
+            repeats,
+            group=self.rows_per_user or 1,
+        )
         plan = self._plan(facts, budget)
 
         def read() -> list[Oracle]:
@@ -142,7 +164,11 @@ class LinearModel(BaseEstimator, ABC):
             ]
 
         answer, certificate = execute(
-            plan, read, source, assumptions=targets.assumptions, account=account
+            plan,
+            read,
+            source,
+            assumptions=(*targets.assumptions, *assumed, *owned),
+            account=account,
         )
         theta = np.stack(answer.thetas)
         coef, intercept = np.ascontiguousarray(theta[:, : X.shape[1]]), np.zeros(repeats)
@@ -204,9 +230,8 @@ class LinearModel(BaseEstimator, ABC):
         )
 
     def _plan(self, facts: Facts, budget: Budget) -> Plan:
-        if self.data_norm == "private":
-            return choose_with_private_norm(facts, budget, self.solver)
-        return choose(facts, budget, self.solver)
+        make = choose_with_private_norm if self.data_norm == "private" else choose
+        return choose_for_group(facts, budget, self.solver, make)
 
     # ------------------------------------------------------------ predict
     def _scores(self, X: Any, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ class LinearRegressor(RegressorMixin, LinearModel):
         fit_intercept: bool,
         solver: str,
         n_public: int | None,
+        rows_per_user: int | None,
         nan_policy: str,
         random_state: int | None,
         ledger: Any = None,
@@ -46,6 +48,7 @@ class LinearRegressor(RegressorMixin, LinearModel):
             fit_intercept,
             solver,
             n_public,
+            rows_per_user,
             nan_policy,
             random_state,
             ledger,
@@ -79,11 +82,8 @@ class LinearRegressor(RegressorMixin, LinearModel):
 
     def _targets(self, y: np.ndarray) -> Targets:
         low, high = self._ends()
-        if y.dtype.kind not in "biuf":
-            y = _numbers(y)
-        assert_all_finite(y, input_name="y")
         middle = (low + high) / 2
-        return Targets(((np.clip(y, low, high).astype(float) - middle) / self._half(),))
+        return Targets(((np.clip(numbers_of(y), low, high) - middle) / self._half(),))
 
     def _keep(self, coef: np.ndarray, intercept: np.ndarray) -> None:
         low, high = self._ends()
@@ -101,12 +101,15 @@ class LinearRegressor(RegressorMixin, LinearModel):
         return tags
 
 
-def _numbers(y: np.ndarray) -> np.ndarray:
+def numbers_of(y: np.ndarray) -> np.ndarray:
+    """Finite targets in double precision."""
     found = None
-    try:
-        found = y.astype(float) if y.dtype.kind == "O" else None
-    except (TypeError, ValueError):
-        found = None  # raised below, because NumPy's own message quotes the data
-    if found is None:
+    if y.dtype.kind in "biuf":
+        found = y
+    elif y.dtype.kind == "O":
+        with suppress(TypeError, ValueError):
+            found = y.astype(float)
+    if found is None:  # raised here, because NumPy's own message quotes the data
         raise ValueError("y must hold real numbers.")
-    return found
+    assert_all_finite(found, input_name="y")
+    return found.astype(float)

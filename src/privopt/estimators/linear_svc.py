@@ -48,6 +48,9 @@ class LinearSVC(LinearClassifier):
         so.
     n_public : int, optional
         Public number of records; required under add_remove.
+    rows_per_user : int, optional
+        Promises privacy for users instead of records: of the rows that one user owns, named by
+        ``user_ids`` in ``fit``, the first so many count. Public; noise grows with it.
     nan_policy : {"raise", "empty"}, default="raise"
         ``"raise"`` refuses missing values in X. ``"empty"`` treats a row that holds NaN or infinity
         as an empty record, which contributes nothing.
@@ -83,6 +86,8 @@ class LinearSVC(LinearClassifier):
     (True, True)
     """
 
+    _twin = "svm.LinearSVC"
+
     def __init__(
         self,
         epsilon: float = 1.0,
@@ -98,6 +103,7 @@ class LinearSVC(LinearClassifier):
         solver: str = "auto",
         classes: Any = None,
         n_public: int | None = None,
+        rows_per_user: int | None = None,
         nan_policy: str = "raise",
         random_state: int | None = None,
         ledger: Any = None,
@@ -113,6 +119,7 @@ class LinearSVC(LinearClassifier):
             solver,
             classes,
             n_public,
+            rows_per_user,
             nan_policy,
             random_state,
             ledger,

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from privopt.estimators.linear_classifier import LinearClassifier
-from privopt.losses import CappedLogistic, Logistic
+from privopt.estimators.probabilities import probabilities
+from privopt.losses import Logistic
 
 
 class LogisticRegression(LinearClassifier):
@@ -44,6 +45,9 @@ class LogisticRegression(LinearClassifier):
         so.
     n_public : int, optional
         Public number of records; required under add_remove.
+    rows_per_user : int, optional
+        Promises privacy for users instead of records: of the rows that one user owns, named by
+        ``user_ids`` in ``fit``, the first so many count. Public; noise grows with it.
     nan_policy : {"raise", "empty"}, default="raise"
         ``"raise"`` refuses missing values before anything is computed. ``"empty"`` treats a row
         that holds NaN or infinity as an empty record, which contributes nothing.
@@ -79,6 +83,8 @@ class LogisticRegression(LinearClassifier):
     (True, True)
     """
 
+    _twin = "linear_model.LogisticRegression"
+
     def __init__(
         self,
         epsilon: float = 1.0,
@@ -91,6 +97,7 @@ class LogisticRegression(LinearClassifier):
         solver: str = "auto",
         classes: Any = None,
         n_public: int | None = None,
+        rows_per_user: int | None = None,
         nan_policy: str = "raise",
         random_state: int | None = None,
         ledger: Any = None,
@@ -106,6 +113,7 @@ class LogisticRegression(LinearClassifier):
             solver,
             classes,
             n_public,
+            rows_per_user,
             nan_policy,
             random_state,
             ledger,
@@ -117,13 +125,7 @@ class LogisticRegression(LinearClassifier):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities; with more than two classes, one-against-rest scores normalised."""
-        scores = self.decision_function(X)
-        # The inverse link of the loss that was minimised; a cap of 1 is the logistic loss.
-        cap = self.plan_.settings.public().get("cap", 1.0)
-        positive = CappedLogistic(cap).probability(scores)
-        if scores.ndim == 1:
-            return np.column_stack([1 - positive, positive])
-        return positive / np.maximum(positive.sum(axis=1, keepdims=True), 1e-300)
+        return probabilities(self.decision_function(X), self.plan_)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithm of ``predict_proba``."""

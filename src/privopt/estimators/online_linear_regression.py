@@ -159,7 +159,7 @@ class OnlineLinearRegression(OnlineModel, LinearRegressor):
         """
         return self._step(X, y, record_ids, public)
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]
         """Begin anew and go once through the rows in their order, in batches; without ``n_steps``
         and ``batch_size`` there are 100 of them."""
         return self._pass(X, y)

@@ -11,8 +11,9 @@ from privopt.estimators.linear_classifier import LinearClassifier
 from privopt.estimators.linear_model import Targets
 from privopt.estimators.online_model import OnlineModel
 from privopt.estimators.online_run import OnlineRun, Recipe
+from privopt.estimators.probabilities import probabilities
 from privopt.facts import Facts
-from privopt.losses import CappedLogistic, Logistic
+from privopt.losses import Logistic
 from privopt.oracle import ClippedGradient, Query
 from privopt.problem import Problem
 from privopt.solvers.dp_ftrl import Leader, Task, check_leader, delay
@@ -105,6 +106,8 @@ class OnlineLogisticRegression(OnlineModel, LinearClassifier):
     True
     """
 
+    _twin = "linear_model.LogisticRegression"
+
     def __init__(
         self,
         epsilon: float = 1.0,
@@ -169,7 +172,7 @@ class OnlineLogisticRegression(OnlineModel, LinearClassifier):
         """
         return self._step(X, y, record_ids, public, classes)
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]
         """Begin anew and go once through the rows in their order, in batches.
 
         Without ``n_steps`` and ``batch_size`` there are 100 of them. Labels that were not declared
@@ -179,11 +182,7 @@ class OnlineLogisticRegression(OnlineModel, LinearClassifier):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities; with more than two classes, one-against-rest scores normalised."""
-        scores = self.decision_function(X)
-        positive = CappedLogistic(1.0).probability(scores)
-        if scores.ndim == 1:
-            return np.column_stack([1 - positive, positive])
-        return positive / np.maximum(positive.sum(axis=1, keepdims=True), 1e-300)
+        return probabilities(self.decision_function(X))
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithm of ``predict_proba``."""

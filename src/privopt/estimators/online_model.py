@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from privopt.estimators.linear_model import Targets
 from privopt.estimators.online_run import OneLeader, OnlineRun, Recipe, Spent
+from privopt.estimators.pipelines import learned_before
 from privopt.estimators.resumable import Resumable
 from privopt.geometry import Domain, L2Ball
 from privopt.ledger import account_for
@@ -80,6 +81,7 @@ class OnlineModel(Resumable):
             )
         aside = cast(Self, clone(self))
         X, targets = aside._checked(X, y, None, read=True)
+        targets = replace(targets, assumptions=(*targets.assumptions, *learned_before()))
         rows = X.shape[0]
         size = self.batch_size or -(-rows // (self.n_steps or min(rows, FIT_STEPS)))
         steps = -(-rows // size)
@@ -310,7 +312,7 @@ class OnlineModel(Resumable):
 
     def __getstate__(self) -> Any:
         """A copy holds the model and its certificate, never the noise: it cannot go on."""
-        state = dict(cast(dict[str, Any], super().__getstate__()))
+        state = super().__getstate__()
         if self._run is not None:
             state["_certificate"] = self.privacy_
         state.pop("_run", None)

@@ -12,7 +12,7 @@ from privopt.estimators.linear_regressor import LinearRegressor
 from privopt.facts import Facts
 from privopt.geometry import Box
 from privopt.losses import Loss, Quantile, SmoothedQuantile
-from privopt.planner import choose
+from privopt.planner.groups import choose_for_group
 from privopt.privacy import Budget
 from privopt.problem import Problem
 from privopt.solvers import Plan
@@ -62,6 +62,9 @@ class QuantileRegressor(LinearRegressor):
         ``"auto"`` takes the solver with the smallest bound; otherwise a name from the catalogue.
     n_public : int, optional
         Public number of records; required under add_remove.
+    rows_per_user : int, optional
+        Promises privacy for users instead of records: of the rows that one user owns, named by
+        ``user_ids`` in ``fit``, the first so many count. Public; noise grows with it.
     nan_policy : {"raise", "empty"}, default="raise"
         ``"raise"`` refuses missing values in X. ``"empty"`` treats a row that holds NaN or infinity
         as an empty record, which contributes nothing.
@@ -97,6 +100,8 @@ class QuantileRegressor(LinearRegressor):
     (True, True)
     """
 
+    _twin = "linear_model.QuantileRegressor"
+
     def __init__(
         self,
         epsilon: float = 1.0,
@@ -112,6 +117,7 @@ class QuantileRegressor(LinearRegressor):
         fit_intercept: bool = True,
         solver: str = "auto",
         n_public: int | None = None,
+        rows_per_user: int | None = None,
         nan_policy: str = "raise",
         random_state: int | None = None,
         ledger: Any = None,
@@ -127,6 +133,7 @@ class QuantileRegressor(LinearRegressor):
             fit_intercept=fit_intercept,
             solver=solver,
             n_public=n_public,
+            rows_per_user=rows_per_user,
             nan_policy=nan_policy,
             random_state=random_state,
             ledger=ledger,
@@ -158,7 +165,7 @@ class QuantileRegressor(LinearRegressor):
     def _plan(self, facts: Facts, budget: Budget) -> Plan:
         # A column of ones needs no bound.
         if self.intercept_only:
-            return choose(facts, budget, self.solver)
+            return choose_for_group(facts, budget, self.solver)
         return super()._plan(facts, budget)
 
     def _design(self, X: Any) -> Any:

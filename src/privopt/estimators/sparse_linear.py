@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.base import RegressorMixin, clone
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from privopt.estimators.frames import concrete
+from privopt.estimators.pipelines import learned_before
+from privopt.estimators.portable import Portable
+from privopt.estimators.users import OWNED, refuse_others, rows_that_count
 from privopt.facts import Facts
 from privopt.geometry import L1Ball
 from privopt.ledger import account_for
@@ -19,6 +23,7 @@ from privopt.losses import Loss, Squared
 from privopt.noise import source_for
 from privopt.oracle import Oracle
 from privopt.planner import choose, public_count
+from privopt.planner.groups import choose_for_group
 from privopt.privacy import Budget, Neighbouring
 from privopt.problem import Problem
 from privopt.solvers import execute, row_bounds
@@ -26,7 +31,7 @@ from privopt.solvers import execute, row_bounds
 _FLOATS = [np.float64, np.float32]
 
 
-class SparseLinear(BaseEstimator):
+class SparseLinear(Portable):
     """What the models share: entries clipped to public bounds, features chosen one by one."""
 
     # Subclasses write their own __init__, with these parameters.
@@ -37,23 +42,32 @@ class SparseLinear(BaseEstimator):
     fit_intercept: bool
     n_iter: int | None
     n_public: int | None
+    rows_per_user: int | None
     random_state: int | None
     ledger: Any = None
     dataset: str | None = None
 
-    def _fit(self, X: Any, y: np.ndarray, loss: Loss, assumptions: tuple[str, ...]) -> None:
+    def _fit(
+        self, X: Any, y: np.ndarray, loss: Loss, assumptions: tuple[str, ...], user_ids: Any
+    ) -> None:
         """Everything from a plan to coefficients; ``X`` is validated, ``y`` ready for the loss."""
-        budget = Budget(self.epsilon, self.delta, cast(Neighbouring, self.neighbouring))
+        unit = "record" if user_ids is None else "user"
+        budget = Budget(self.epsilon, self.delta, cast(Neighbouring, self.neighbouring), unit)
         source = source_for(self.random_state)
         account = account_for(self.ledger, self.dataset)
+        assumptions = (*assumptions, *learned_before())
+        counting = rows_that_count(user_ids, X.shape[0], self.rows_per_user)
+        if counting is not None:
+            X, y, assumptions = X[counting], y[counting], (*assumptions, OWNED)
         n = public_count(X.shape[0], budget, self.n_public)
         bounds = self._bounds(X.shape[1])
         problem, solver, choices = self._task(loss)
         p = problem.dimension(X.shape[1])
-        facts = Facts(problem, n, p, budget.neighbouring, sparse=sp.issparse(X))
+        sparse, group = sp.issparse(X), self.rows_per_user or 1
+        facts = Facts(problem, n, p, budget.neighbouring, sparse=sparse, group=group)
         if self.n_iter is not None:
             choices["n_iter"] = self.n_iter
-        plan = choose(facts, budget, solver, **choices)
+        plan = choose_for_group(facts, budget, solver, partial(choose, **choices))
 
         def read() -> list[Oracle]:
             return [
@@ -152,8 +166,12 @@ class SparseLeastSquares(RegressorMixin, SparseLinear):
     y_bound: float
     residual_clip: float | None
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit the model; spends the whole budget."""
+    def fit(self, X: Any, y: Any, *, user_ids: Any = None, **others: Any) -> Self:
+        """Fit the model; spends the whole budget.
+
+        With ``user_ids``, who owns each row, and ``rows_per_user`` the guarantee is for users.
+        """
+        refuse_others(others)
         if not 0 < self.y_bound < math.inf:
             raise ValueError(f"y_bound must be positive and finite, got {self.y_bound!r}.")
         clip = self._largest_residual() if self.residual_clip is None else self.residual_clip
@@ -165,7 +183,8 @@ class SparseLeastSquares(RegressorMixin, SparseLinear):
         if y is None:  # raised here, so that no message holds on to a label
             raise ValueError("y must hold numbers.")
         assert_all_finite(y, input_name="y")
-        self._fit(X, np.clip(y, -self.y_bound, self.y_bound), Squared(residual_clip=clip), ())
+        y = np.clip(y, -self.y_bound, self.y_bound)
+        self._fit(X, y, Squared(residual_clip=clip), (), user_ids)
         self.coef_, self.intercept_ = self._coef, self._offset
         return self
 
@@ -215,6 +234,9 @@ class Lasso(SparseLeastSquares, OverL1Ball):
         matrices with 10,000 columns or more.
     n_public : int, optional
         Public number of records; required under add_remove.
+    rows_per_user : int, optional
+        Promises privacy for users instead of records: of the rows that one user owns, named by
+        ``user_ids`` in ``fit``, the first so many count. Public; noise grows with it.
     random_state : int, optional
         Makes the noise reproducible; the certificate then says that the fit is not private.
     ledger : Ledger or path, optional
@@ -232,6 +254,8 @@ class Lasso(SparseLeastSquares, OverL1Ball):
     plan_ : Plan
     """
 
+    _twin = "linear_model.Lasso"
+
     def __init__(
         self,
         epsilon: float = 1.0,
@@ -246,6 +270,7 @@ class Lasso(SparseLeastSquares, OverL1Ball):
         n_iter: int | None = None,
         mode: str | None = None,
         n_public: int | None = None,
+        rows_per_user: int | None = None,
         random_state: int | None = None,
         ledger: Any = None,
         dataset: str | None = None,
@@ -261,6 +286,7 @@ class Lasso(SparseLeastSquares, OverL1Ball):
         self.n_iter = n_iter
         self.mode = mode
         self.n_public = n_public
+        self.rows_per_user = rows_per_user
         self.random_state = random_state
         self.ledger = ledger
         self.dataset = dataset

@@ -10,6 +10,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.multiclass import check_classification_targets
 
 from privopt.estimators.sparse_linear import OverL1Ball
+from privopt.estimators.users import refuse_others
 from privopt.losses import Logistic
 
 
@@ -42,6 +43,9 @@ class SparseLogisticRegression(ClassifierMixin, OverL1Ball):
         matrices with 10,000 columns or more.
     n_public : int, optional
         Public number of records; required under add_remove.
+    rows_per_user : int, optional
+        Promises privacy for users instead of records: of the rows that one user owns, named by
+        ``user_ids`` in ``fit``, the first so many count. Public; noise grows with it.
     random_state : int, optional
         Makes the noise reproducible; the certificate then says that the fit is not private.
     ledger : Ledger or path, optional
@@ -60,6 +64,8 @@ class SparseLogisticRegression(ClassifierMixin, OverL1Ball):
     plan_ : Plan
     """
 
+    _twin = "linear_model.LogisticRegression"
+
     def __init__(
         self,
         epsilon: float = 1.0,
@@ -73,6 +79,7 @@ class SparseLogisticRegression(ClassifierMixin, OverL1Ball):
         n_iter: int | None = None,
         mode: str | None = None,
         n_public: int | None = None,
+        rows_per_user: int | None = None,
         random_state: int | None = None,
         ledger: Any = None,
         dataset: str | None = None,
@@ -87,12 +94,17 @@ class SparseLogisticRegression(ClassifierMixin, OverL1Ball):
         self.n_iter = n_iter
         self.mode = mode
         self.n_public = n_public
+        self.rows_per_user = rows_per_user
         self.random_state = random_state
         self.ledger = ledger
         self.dataset = dataset
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit the model; spends the whole budget."""
+    def fit(self, X: Any, y: Any, *, user_ids: Any = None, **others: Any) -> Self:
+        """Fit the model; spends the whole budget.
+
+        With ``user_ids``, who owns each row, and ``rows_per_user`` the guarantee is for users.
+        """
+        refuse_others(others)
         X, y = self._validated(X, y)
         if y.dtype.kind == "f":
             assert_all_finite(y, input_name="y")
@@ -118,7 +130,8 @@ class SparseLogisticRegression(ClassifierMixin, OverL1Ball):
                 "Only binary classification is supported. SparseLogisticRegression separates two "
                 "classes: fit one model for each class, or use LogisticRegression."
             )
-        self._fit(X, np.where(y == classes[1], 1.0, -1.0), Logistic(), assumptions)
+        labels = np.where(y == classes[1], 1.0, -1.0)
+        self._fit(X, labels, Logistic(), assumptions, user_ids)
         self.classes_ = classes
         self.coef_, self.intercept_ = self._coef[None, :], np.array([self._offset])
         return self

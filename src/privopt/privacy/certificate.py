@@ -15,6 +15,7 @@ from typing import Any, cast
 from privopt.privacy.accountant import Accountant
 from privopt.privacy.budget import Budget, Neighbouring, Refused
 from privopt.privacy.events import Cell, Log
+from privopt.privacy.groups import grouped
 from privopt.privacy.spend import Charge, Spend, Step, spend
 
 VERSION = 1
@@ -66,9 +67,13 @@ class Certificate:
         planned: Spend | None = None,
         assumptions: tuple[str, ...] = (),
         settings: dict[str, Any] | None = None,
+        group: int = 1,
     ) -> Certificate:
-        """Certify a finished run; refuses if it spent more than planned or than the budget."""
-        spent = spend(log)
+        """Certify a finished run; refuses if it spent more than planned or than the budget.
+
+        ``group`` is how many records one unit may own: charges are those of all of them.
+        """
+        spent = grouped(spend(log), group)
         if planned is not None and not spent.within(planned):
             raise Refused(
                 f"{solver} released more than it had planned: no certificate is given, and the "
@@ -160,6 +165,13 @@ class Certificate:
                 "it was altered or written by a faulty version."
             )
         return certificate
+
+    def __getstate__(self) -> dict[str, str]:
+        """As text: a certificate that travels is recomputed where it arrives."""
+        return {"json": self.to_json(None)}
+
+    def __setstate__(self, state: dict[str, str]) -> None:
+        self.__dict__.update(vars(Certificate.from_json(state["json"])))
 
     def __str__(self) -> str:
         kind = "pure" if self.delta == 0 else f"delta={self.delta:g}"

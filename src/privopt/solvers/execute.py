@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,11 @@ from privopt.oracle import Oracle
 from privopt.oracle.rows import RowBounds
 from privopt.privacy import Certificate, Log, Refused, Spend, spend
 from privopt.privacy.accountant import Accountant
+from privopt.privacy.groups import grouped
 from privopt.solvers.solver import Answer, Plan, Tick, no_tick
+
+PROGRESS: ContextVar[Tick] = ContextVar("progress", default=no_tick)
+"""Who hears of the steps of a run that names no ``tick``: a progress bar around an estimator."""
 
 
 def row_bounds(plan: Plan) -> RowBounds:
@@ -45,7 +50,7 @@ def execute(
     source: Source,
     *,
     assumptions: tuple[str, ...] = (),
-    tick: Tick = no_tick,
+    tick: Tick | None = None,
     account: Dataset | None = None,
     key: str | None = None,
 ) -> tuple[Answer, Certificate]:
@@ -57,9 +62,9 @@ def execute(
     is paid. A run that fails from there on stays paid. A ``key`` that was committed before returns
     what was stored then, without touching data.
     """
-    budget = plan.budget
+    budget, tick = plan.budget, PROGRESS.get() if tick is None else tick
     declared = declare(plan)
-    planned = spend(declared)
+    planned = grouped(spend(declared), plan.facts.group)
     if Accountant(budget.neighbouring).epsilon(planned, budget.delta) > budget.epsilon * (1 + 1e-9):
         raise Refused(
             f"{plan.name} plans to spend more than its budget: refused before any data is touched. "
@@ -118,6 +123,7 @@ def _run(
             raise Refused("the oracle's relation or row bounds differ from the plan's.")
     gate = Gate(source, declared=declared, hook=HOOK.get())
     answer = plan.solver.run_all(oracles, gate, facts.problem, plan.settings, tick)
+    owned = {} if facts.group == 1 else {"rows_per_unit": facts.group}
     certificate = Certificate.from_log(
         gate.log,
         budget,
@@ -125,7 +131,8 @@ def _run(
         private=source.private,
         planned=planned,
         assumptions=(*plan.solver.assumptions(facts, plan.settings), *assumptions),
-        settings={"n": facts.n, "p": facts.p, **plan.settings.public()},
+        settings={"n": facts.n, "p": facts.p, **plan.settings.public(), **owned},
+        group=facts.group,
     )
     return answer, certificate
 

@@ -1,0 +1,18 @@
+"""From scores to class probabilities, by the inverse link of the loss that was minimised."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privopt.losses import CappedLogistic
+from privopt.solvers import Plan
+
+
+def probabilities(scores: np.ndarray, plan: Plan | None = None) -> np.ndarray:
+    """One column per class; more than two classes are one-against-rest scores normalised."""
+    # A cap of 1 is the logistic loss.
+    cap = 1.0 if plan is None else plan.settings.public().get("cap", 1.0)
+    positive = CappedLogistic(cap).probability(scores)
+    if scores.ndim == 1:
+        return np.column_stack([1 - positive, positive])
+    return positive / np.maximum(positive.sum(axis=1, keepdims=True), 1e-300)

@@ -1,0 +1,66 @@
+"""Privacy for users: of the rows that one user owns, a public number counts and no more.
+
+Which rows of a user count depends on that user's rows alone (the first ones, in their order), so
+two data sets that differ in one user's rows differ, after the cut, in at most so many records of
+that user and in nothing else. ``privopt.privacy.groups`` says what such a group can have lost.
+
+Neighbours, relation by relation: the rows of one user become empty (``zero_out``) or get any other
+content (``replace_one``), and stay that user's, so that the number of rows that count is the same
+and public; or they are added or removed (``add_remove``), and it is private.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from privopt.estimators.frames import concrete
+
+OWNED = "every row of a user carries that user's id, and ids do not depend on other users' data"
+
+
+def rows_that_count(user_ids: Any, rows: int, cap: int | None) -> np.ndarray | None:
+    """The first ``cap`` rows of each user, in ascending order; None without users."""
+    if user_ids is None and cap is None:
+        return None
+    if user_ids is None:
+        raise ValueError(
+            "rows_per_user promises privacy for users: pass user_ids to fit, one for each row."
+        )
+    if cap is None:
+        raise ValueError(
+            "user_ids need rows_per_user, the public number of rows that count of each user."
+        )
+    if isinstance(cap, bool) or not isinstance(cap, (int, np.integer)) or cap < 1:
+        raise ValueError(f"rows_per_user must be a positive integer, got {cap!r}.")
+    ids = np.asarray(concrete(user_ids, "user_ids"))
+    if ids.shape != (rows,):
+        raise ValueError(f"user_ids must hold one id for each of the {rows} rows.")
+    seen: dict[Any, int] = {}
+    kept = []
+    for row, user in enumerate(ids.tolist()):
+        if _missing(user):
+            raise ValueError("user_ids hold a missing value: every row needs an owner.")
+        seen[user] = seen.get(user, 0) + 1
+        if seen[user] <= cap:
+            kept.append(row)
+    return np.array(kept, dtype=np.intp)
+
+
+def _missing(user: Any) -> bool:
+    try:
+        return user is None or bool(user != user)
+    except TypeError:  # pandas.NA compares to nothing
+        return True
+
+
+def refuse_others(others: dict[str, Any]) -> None:
+    """What ``fit`` does not take, with the reason."""
+    if others.pop("sample_weight", None) is not None:
+        raise TypeError(
+            "fit takes no sample_weight: a record of weight w moves the model w times as far, and "
+            "the guarantee is for records that count once."
+        )
+    if others:
+        raise TypeError(f"fit got an unexpected keyword argument {sorted(others)[0]!r}.")

@@ -1,0 +1,124 @@
+"""Planted bugs in the privacy of users, and the checks that notice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+import privopt.privacy.certificate as certificate_module
+from privopt import LogisticRegression
+from privopt.audit import record, replay, user_pairs
+from privopt.estimators import linear_model
+from privopt.planner import groups as planner_groups
+from privopt.privacy import groups
+from privopt.privacy.kinds import Concentrated, Gaussian, Kind, ObjectiveGaussian
+from privopt.privacy.profiles import gaussian_mu
+
+from .mutant import Mutant
+
+CAP, DELTA = 3, 1e-5
+execute_module = import_module("privopt.solvers.execute")
+
+
+def fit(X: np.ndarray, y: np.ndarray, **how: Any) -> LogisticRegression:
+    """A fit for users; the last column says who owns a row."""
+    return LogisticRegression(
+        1.0, DELTA, classes=[-1, 1], rows_per_user=CAP, random_state=0, **how
+    ).fit(X[:, :-1], np.sign(y), user_ids=X[:, -1])
+
+
+def replayed_users() -> str | None:
+    """Values move by at most the cap's worth when one user changes."""
+
+    def run(X: np.ndarray, y: np.ndarray) -> Any:
+        model = fit(X, y, neighbouring="replace_one")
+        return model.coef_, model.privacy_.to_json()
+
+    for pair in user_pairs("replace_one")[:4]:
+        found = replay(run, pair, group=CAP)
+        if found:
+            return found[0]
+    return None
+
+
+def noise_for_users() -> str | None:
+    """What the events of one record add up to is a third of what the budget buys."""
+    pair = user_pairs("zero_out")[0]
+    _, tape = record(lambda X, y: fit(X, y, solver="noisy_gd"), pair.first)
+    mu = np.sqrt(sum(kind.mu**2 for one in tape.releases for kind in one.event.kinds))
+    allowed = gaussian_mu(1.0, DELTA)
+    return None if CAP * mu <= allowed * (1 + 1e-9) else f"a user loses mu={CAP * mu:.3g}"
+
+
+def kinds_of_users() -> str | None:
+    """k equal rows are one record with k times the loss."""
+    found = groups.of_group(ObjectiveGaussian(0.1, 0.02, True), CAP)
+    assert isinstance(found, ObjectiveGaussian)
+    if found.mu < CAP * 0.1 or found.log_determinant < CAP * 0.02 or found.dimension < CAP:
+        return "objective perturbation: less than the loss of equal or orthogonal rows"
+    rho = groups.of_group(Concentrated(0.02), CAP)
+    assert isinstance(rho, Concentrated)
+    return None if rho.rho >= CAP**2 * 0.02 else "zCDP: less than that of a shifted Gaussian"
+
+
+def _everyone(ids: Any, rows: int, cap: int | None) -> np.ndarray:
+    return np.arange(rows)
+
+
+def _one_more(ids: Any, rows: int, cap: int) -> np.ndarray | None:
+    return _COUNTING(ids, rows, cap + 1)
+
+
+def _linear_rho(kind: Kind, size: int) -> Kind:
+    return Concentrated(size * kind.rho) if isinstance(kind, Concentrated) else _OF(kind, size)
+
+
+def _one_line(kind: Kind, size: int) -> Kind:
+    found = _OF(kind, size)
+    if isinstance(found, ObjectiveGaussian):
+        return ObjectiveGaussian(found.mu, found.log_determinant, True, 1)
+    return found
+
+
+def _by_root(kind: Kind, size: int) -> Kind:
+    if isinstance(kind, Gaussian):
+        return Gaussian(size**0.5 * kind.mu, size**0.5 * kind.single)
+    return _OF(kind, size)
+
+
+def _ungrouped(spend: Any, size: int) -> Any:
+    return spend
+
+
+_OF, _COUNTING = groups.of_group, linear_model.rows_that_count
+
+
+def users() -> Iterator[Mutant]:
+    for name, counting in {"all rows count": _everyone, "one row more counts": _one_more}.items():
+        yield Mutant(
+            f"users: {name}",
+            ((linear_model, "rows_that_count", counting),),
+            replayed_users,
+            "replay",
+        )
+    everywhere = (planner_groups, execute_module, certificate_module)
+    yield Mutant(
+        "users: charged as one record",
+        tuple((module, "grouped", _ungrouped) for module in everywhere),
+        noise_for_users,
+        "charge",
+    )
+    yield Mutant(
+        "users: Gaussian losses of a group add as squares",
+        ((groups, "of_group", _by_root),),
+        noise_for_users,
+        "charge",
+    )
+    for name, wrong in {
+        "zCDP of a group grows linearly": _linear_rho,
+        "rows of a user lie on one line": _one_line,
+    }.items():
+        yield Mutant(f"users: {name}", ((groups, "of_group", wrong),), kinds_of_users, "accountant")
