@@ -31,7 +31,10 @@ NAMES = (
     "correlated",
     "online",
     "torch_speed",
+    "planner_regret",
+    "accounting_speed",
     "peers",
+    "coefficient_noise",
 )
 
 

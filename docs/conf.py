@@ -1,5 +1,6 @@
 """Sphinx configuration: MyST pages, NumPy docstrings, the Furo theme."""
 
+import os
 import re
 from importlib import import_module
 from importlib.metadata import version as installed_version
@@ -89,6 +90,25 @@ def write_catalogue(app):
     (folder / "catalogue.md").write_text("\n".join(sections), encoding="utf-8")
 
 
+def draw_gallery(app):
+    """The pictures of gallery.md, by the code that the page shows."""
+    import numpy as np
+
+    text = (Path(app.srcdir) / "gallery.md").read_text(encoding="utf-8")
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-0.5, 0.5, (500, 3))
+    folder = Path(app.srcdir) / "generated"
+    folder.mkdir(exist_ok=True)
+    back = os.getcwd()
+    os.chdir(folder)
+    try:
+        names = {"X": X, "y": (X[:, 0] > 0).astype(int), "__name__": "gallery"}
+        for block in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S):
+            exec(compile(block, "gallery.md", "exec"), names)
+    finally:
+        os.chdir(back)
+
+
 def escape_bars(app, what, name, obj, options, lines):
     """||x|| is a norm, not a substitution of reStructuredText."""
     lines[:] = [outside_code(lambda text: text.replace("|", r"\|"), line) for line in lines]
@@ -101,5 +121,6 @@ def skip_member(app, what, name, obj, skip, options):
 
 def setup(app):
     app.connect("builder-inited", write_catalogue)
+    app.connect("builder-inited", draw_gallery)
     app.connect("autodoc-skip-member", skip_member)
     app.connect("autodoc-process-docstring", escape_bars)

@@ -3,31 +3,33 @@ algorithm, the answer, and a certificate that is right."""
 
 from importlib import import_module
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from privopt import geometry, losses
-from privopt.estimators import (
-    BoundedScaler,
-    ElasticNet,
-    HuberRegressor,
-    Lasso,
-    LinearRegression,
-    LinearSVC,
-    LogisticRegression,
-    OnlineLinearRegression,
-    OnlineLogisticRegression,
-    PrivateERM,
-    QuantileRegressor,
-    Ridge,
-    SparseLogisticRegression,
-    check_pipeline,
-    load,
-    save,
-)
-from privopt.ledger import Ledger
-from privopt.planner import plan, prefix_sums, quantile, solve
-from privopt.privacy import Budget, Certificate, Participation, PrivacyWarning, Refused
-from privopt.problem import Problem
+if TYPE_CHECKING:
+    from privopt import geometry, losses
+    from privopt.estimators import (
+        BoundedScaler,
+        ElasticNet,
+        HuberRegressor,
+        Lasso,
+        LinearRegression,
+        LinearSVC,
+        LogisticRegression,
+        OnlineLinearRegression,
+        OnlineLogisticRegression,
+        PrivateERM,
+        PrivateSearchCV,
+        QuantileRegressor,
+        Ridge,
+        SparseLogisticRegression,
+        check_pipeline,
+        load,
+        save,
+    )
+    from privopt.ledger import Ledger
+    from privopt.planner import plan, prefix_sums, quantile, solve
+    from privopt.privacy import Budget, Certificate, Participation, PrivacyWarning, Refused
+    from privopt.problem import Problem
 
 __version__ = version("privopt")
 
@@ -47,6 +49,7 @@ __all__ = [
     "Participation",
     "PrivacyWarning",
     "PrivateERM",
+    "PrivateSearchCV",
     "Problem",
     "QuantileRegressor",
     "Refused",
@@ -64,8 +67,45 @@ __all__ = [
     "solve",
 ]
 
+# Where each name lives. Rooms are loaded when a name is asked for, so that `privopt --help` and a
+# script that only accounts do not wait for the numerics of a fit.
+_HOMES = {
+    "privopt.estimators": (
+        "BoundedScaler",
+        "ElasticNet",
+        "HuberRegressor",
+        "Lasso",
+        "LinearRegression",
+        "LinearSVC",
+        "LogisticRegression",
+        "OnlineLinearRegression",
+        "OnlineLogisticRegression",
+        "PrivateERM",
+        "PrivateSearchCV",
+        "QuantileRegressor",
+        "Ridge",
+        "SparseLogisticRegression",
+        "check_pipeline",
+        "load",
+        "save",
+    ),
+    "privopt.ledger": ("Ledger",),
+    "privopt.planner": ("plan", "prefix_sums", "quantile", "solve"),
+    "privopt.privacy": ("Budget", "Certificate", "Participation", "PrivacyWarning", "Refused"),
+    "privopt.problem": ("Problem",),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+_ROOMS = ("geometry", "losses", "torch")  # the last needs the extra of that name
+
 
 def __getattr__(name: str) -> Any:
-    if name == "torch":  # loaded when it is asked for: it needs the extra of that name
-        return import_module("privopt.torch")
-    raise AttributeError(f"module 'privopt' has no attribute {name!r}")
+    if name in _ROOMS:
+        return import_module(f"privopt.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'privopt' has no attribute {name!r}")
+    globals()[name] = found = getattr(import_module(_HOME[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner
 
-from privopt import Certificate, LogisticRegression
+from privopt import Certificate
 from privopt.cli import app
 from privopt.solvers import catalogue
+
+COMMANDS = ("demo", "plan", "init-bounds", "fit", "predict", "report", "account", "audit", "ledger")
 
 
 def run(*arguments):
@@ -38,22 +35,8 @@ def complains(result, words):
     assert "Traceback" not in result.output
 
 
-@pytest.fixture
-def table():
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-0.5, 0.5, (400, 3))
-    columns = {"a": X[:, 0], "b": X[:, 1], "c": X[:, 2]}
-    return pa.table({**columns, "sick": np.where(X @ [3, 1, -1] > 0, "yes", "no")})
-
-
-@pytest.fixture
-def csv(table, tmp_path):
-    pyarrow.csv.write_csv(table, tmp_path / "data.csv")
-    return tmp_path / "data.csv"
-
-
 # ---------------------------------------------------------------- help
-@pytest.mark.parametrize("command", ["plan", "fit", "account", "demo"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help(command):
     result = run(command, "--help")
     assert result.exit_code == 0
@@ -62,7 +45,7 @@ def test_help(command):
 
 def test_no_command_shows_the_commands():
     result = run()
-    for command in ("plan", "fit", "account", "demo"):
+    for command in COMMANDS:
         assert command in result.output
 
 
@@ -112,6 +95,26 @@ def test_plan_for_several_models_costs_more():
 )
 def test_plan_errors(arguments, words):
     complains(run("plan", "--n", 100, "--p", 3, *arguments), words)
+
+
+def test_plan_for_a_file(tmp_path, monkeypatch):
+    """Only names, types and the number of rows count: other values give the same words."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text("age,job,y\n" + "20,x,no\n" * 900)
+    (tmp_path / "b.csv").write_text("age,job,y\n" + "7,z,yes\n90,w,q\n" * 450)
+    options = ("--target", "y", "--delta", 1e-6)
+    first, second = (run("plan", name, *options) for name in ("a.csv", "b.csv"))
+    assert first.exit_code == 0, first.output
+    assert first.output == second.output
+    for words in ("n=900", "Presumed 11 columns", "no value was used", "What another epsilon"):
+        assert words in text_of(first)
+    assert "standardized_objective" in first.output
+    hidden = run("plan", "a.csv", *options, "--neighbouring", "add_remove")
+    complains(hidden, "give a public --n")
+    assert run("plan", "a.csv", *options, "--n", 500).exit_code == 0
+    complains(run("plan", "a.csv"), "say which column to predict")
+    complains(run("plan", "a.csv", "--target", "z"), "a.csv has no column 'z'")
+    complains(run("plan", "--n", 5), "give a file, or --n and --p")
 
 
 @pytest.mark.parametrize(
@@ -258,120 +261,6 @@ def test_account_of_batches_of_fixed_size():
 )
 def test_account_errors(arguments, words):
     complains(run("account", *arguments), words)
-
-
-# ---------------------------------------------------------------- fit
-@pytest.mark.parametrize("kind", ["csv", "parquet", "pq"])
-def test_fit(table, tmp_path, kind):
-    """Reads the file, writes a model and a certificate that stand by themselves."""
-    path = tmp_path / f"data.{kind}"
-    writer = pyarrow.csv.write_csv if kind == "csv" else pyarrow.parquet.write_table
-    writer(table, path)
-    out = tmp_path / "deep" / "model"
-    result = run(
-        "fit", path, "--target", "sick", "--epsilon", 5, "--classes", "no, yes", "--out", out
-    )
-    assert result.exit_code == 0, result.output
-    assert "epsilon=5 (pure), zero_out" in text_of(result)
-    certificate = Certificate.from_json((out / "certificate.json").read_text())
-    assert certificate.private
-    assert certificate.epsilon <= 5 * (1 + 1e-9)
-    assert certificate.assumptions == ()
-    model = json.loads((out / "model.json").read_text())
-    assert model["features"] == ["a", "b", "c"]
-    assert model["classes"] == ["no", "yes"]
-    assert np.shape(model["coef"]) == (1, 3)
-    X = np.column_stack([table.column(name).to_numpy() for name in "abc"])
-    scores = X @ np.array(model["coef"][0]) + model["intercept"][0]
-    assert np.mean((scores > 0) == (table.column("sick").to_numpy() == "yes")) > 0.85
-
-
-def test_fit_with_every_option(csv, tmp_path):
-    result = run(
-        *("fit", csv, "--target", "sick", "--epsilon", 2, "--delta", 1e-6, "--data-norm", 0.8),
-        *("--neighbouring", "add_remove", "--n-public", 380, "--solver", "noisy_gd"),
-        *("--out", tmp_path),
-    )
-    assert result.exit_code == 0, result.output
-    assert "classes was read from y" in text_of(result)
-    certificate = Certificate.from_json((tmp_path / "certificate.json").read_text())
-    assert (certificate.solver, certificate.neighbouring) == ("noisy_gd", "add_remove")
-    assert (certificate.delta, certificate.settings["n"]) == (1e-6, 380)
-    assert json.loads((tmp_path / "model.json").read_text())["data_norm"] == 0.8
-
-
-@pytest.mark.parametrize("labels", ["integers", "booleans"])
-def test_fit_with_labels_that_are_not_text(table, tmp_path, labels):
-    truth = table.column("sick").to_numpy() == "yes"
-    values = truth.astype(int) if labels == "integers" else truth
-    path = tmp_path / "data.parquet"
-    pyarrow.parquet.write_table(table.set_column(3, "sick", pa.array(values)), path)
-    classes = "0,1" if labels == "integers" else "false,true"
-    result = run(
-        "fit", path, "--target", "sick", "--classes", classes, "--epsilon", 5, "--out", tmp_path
-    )
-    assert result.exit_code == 0, result.output
-    assert json.loads((tmp_path / "model.json").read_text())["classes"] == [0, 1]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--epsilon", 0], "epsilon must be a positive finite number"),
-        (["--delta", 1.5], "delta must lie in [0, 1)"),
-        (["--data-norm", 0], "data_norm must be positive and finite"),
-        (["--neighbouring", "add_remove"], "give n_public"),
-        (["--classes", "no,maybe"], "y holds a label that is not in classes"),
-        (["--solver", "adam"], "unknown solver 'adam'; choose from auto, approximate_minima"),
-        (["--target", "ill"], "data.csv has no column 'ill'; it has a, b, c, sick"),
-    ],
-)
-def test_fit_errors(csv, tmp_path, arguments, words):
-    out = tmp_path / "out"
-    complains(run("fit", csv, "--target", "sick", "--out", out, *arguments), words)
-    assert not out.exists()
-
-
-def test_fit_files_it_cannot_read(tmp_path):
-    complains(run("fit", tmp_path / "no.csv", "--target", "y"), "there is no file")
-    (tmp_path / "data.txt").write_text("a,y\n1,0\n")
-    complains(
-        run("fit", tmp_path / "data.txt", "--target", "y"), "data.txt must end in .csv or .parquet"
-    )
-    (tmp_path / "bad.parquet").write_bytes(b"nothing of the kind")
-    broken = run("fit", tmp_path / "bad.parquet", "--target", "y")
-    assert broken.exit_code == 2
-    assert "error: " in broken.stderr
-    assert "Traceback" not in broken.output
-
-
-def test_fit_names_a_column_that_holds_text(tmp_path):
-    (tmp_path / "data.csv").write_text("age,[city],y\n1,Ulm,0\n2,Bonn,1\n")
-    result = run("fit", tmp_path / "data.csv", "--target", "y", "--out", tmp_path)
-    complains(result, "column '[city]' holds string, not numbers")
-    assert "Ulm" not in result.output
-
-
-def test_fit_refuses_missing_values(tmp_path):
-    (tmp_path / "data.csv").write_text("age,y\n1.5,0\n,1\n2.5,0\n3.0,1\n")
-    complains(run("fit", tmp_path / "data.csv", "--target", "y", "--out", tmp_path), "NaN")
-
-
-def test_fit_shows_the_warning_about_delta(csv, tmp_path):
-    with pytest.warns(UserWarning, match="publishing whole records at random"):
-        result = run("fit", csv, "--target", "sick", "--delta", 0.1, "--out", tmp_path)
-    assert result.exit_code == 0
-
-
-def test_an_exception_that_is_no_complaint_is_not_swallowed(monkeypatch, csv, tmp_path):
-    """A bug must look like a bug."""
-
-    def broken(self, X, y):
-        raise ZeroDivisionError("a bug")
-
-    monkeypatch.setattr(LogisticRegression, "fit", broken)
-    result = run("fit", csv, "--target", "sick", "--out", tmp_path)
-    assert isinstance(result.exception, ZeroDivisionError)
 
 
 # ---------------------------------------------------------------- demo

@@ -53,10 +53,10 @@ def path(tmp_path):
 
 
 def test_fit_pays_and_is_refused(csv, path, tmp_path):
-    out = tmp_path / "model"
-    fit = ("fit", csv, "--target", "sick", "--classes", "0,1", "--epsilon", 1.5, "--out", out)
+    out = tmp_path / "model.skops"
+    fit = ("fit", csv, "--target", "sick", "--data-norm", 1, "--epsilon", 1.5, "--out", out)
     assert run(*fit, "--ledger", path, "--dataset", "people").exit_code == 0
-    certificate = out / "certificate.json"
+    certificate = tmp_path / "model.certificate.json"
     assert Certificate.from_json(certificate.read_text()).ledger["dataset"] == "people"
     complains(run(*fit, "--ledger", path), "the budget of 'people' is short")
     shown = text_of(run("ledger", "show", path))

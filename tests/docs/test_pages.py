@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -68,52 +69,65 @@ def test_pages_do_not_seed_what_they_call_private(page):
 
 
 # ------------------------------------------------------------ the command line
-def commands(page: Path) -> list[tuple[str, list[str]]]:
-    """Commands of the console blocks, each with the lines of output the page shows."""
+def commands(block: str) -> list[tuple[str, list[str]]]:
+    """Commands of a console block, each with the lines of output the page shows."""
     found: list[tuple[str, list[str]]] = []
-    for block in blocks(page, "console"):
-        for line in block.splitlines():
-            if line.startswith("$ "):
-                found.append((line[2:], []))
-            elif line.strip():
-                assert found, f"{page.name}: output without a command"
-                found[-1][1].append(line.strip())
+    for line in block.replace("\\\n", " ").splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], []))
+        elif line.strip():
+            assert found, "output without a command"
+            found[-1][1].append(line.strip())
     return found
 
 
 CONSOLE = [
-    pytest.param(command, shown, id=f"{page.name}: {command}")
+    pytest.param(page, number, id=f"{page.name}-{number}")
     for page in PAGES
-    for command, shown in commands(page)
+    for number in range(len(blocks(page, "console")))
 ]
 
 
-@pytest.mark.parametrize(("command", "shown"), CONSOLE)
-def test_console_commands_work(command, shown, tmp_path, monkeypatch):
-    """Each command succeeds and prints the lines that the page shows."""
-    program, *arguments = shlex.split(command)
-    assert program == "privopt"
+@pytest.mark.parametrize(("page", "number"), CONSOLE)
+def test_console_commands_work(page, number, tmp_path, monkeypatch):
+    """The commands of a block succeed one after the other and print the lines the page shows."""
     monkeypatch.chdir(tmp_path)
     _write_people(tmp_path)
-    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "100"})
-    assert result.exit_code == 0, result.output
-    for line in shown:
-        assert line in result.output
-    if arguments[0] == "fit":
-        out = arguments[arguments.index("--out") + 1] if "--out" in arguments else "privopt-model"
-        assert (tmp_path / out / "certificate.json").exists()
+    for command, shown in commands(blocks(page, "console")[number]):
+        program, *arguments = shlex.split(command)
+        assert program == "privopt"
+        result = CliRunner().invoke(app, arguments, env={"COLUMNS": "100"})
+        assert result.exit_code == 0, result.output
+        for line in shown:
+            assert line in result.output
+        if arguments[0] in ("fit", "predict", "report", "init-bounds"):
+            names = [value for name, value in pairwise(arguments) if name in WRITTEN]
+            assert names
+            assert all((tmp_path / name).exists() for name in names)
+
+
+WRITTEN = ("--out", "--report", "--card")
 
 
 def _write_people(folder: Path) -> None:
+    """Files that the pages speak of: people to learn from, new ones, and their public facts."""
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet
 
-    X, y = records()
-    columns = {"age": X[:300, 0], "hours": X[:300, 1], "income": y[:300]}
-    table = pa.table(columns)
+    rng = np.random.default_rng(0)
+    age, hours = rng.integers(18, 90, 1000), rng.integers(0, 80, 1000)
+    job = rng.choice(["clerk", "nurse", "smith"], 1000)
+    score = (age - 50) / 20 + (hours - 40) / 10 + (job == "nurse") + rng.logistic(size=1000)
+    table = pa.table(
+        {"age": age, "hours": hours, "job": job, "income": np.where(score > 0, "high", "low")}
+    )
     pyarrow.csv.write_csv(table, folder / "people.csv")
     pyarrow.parquet.write_table(table, folder / "people.parquet")
+    pyarrow.csv.write_csv(table.drop_columns(["income"]).slice(0, 50), folder / "new.csv")
+    numbers = pa.table({"age": age / 100, "hours": hours / 100, "income": (score > 0).astype(int)})
+    pyarrow.csv.write_csv(numbers, folder / "scaled.csv")
+    (folder / "bounds.toml").write_text(blocks(DOCS / "command-line.md", "toml")[0])
 
 
 def test_every_command_is_on_its_page():
@@ -121,7 +135,8 @@ def test_every_command_is_on_its_page():
     assert app.registered_commands
     for command in app.registered_commands:
         assert command.callback is not None
-        assert f"\n## {command.callback.__name__}\n" in text
+        name = command.callback.__name__.replace("_", "-")
+        assert f"\n## {name}\n" in text
 
 
 @pytest.mark.parametrize("page", with_blocks("sh"))

@@ -71,6 +71,7 @@ from .mutant import Mutant
 from .nonconvex import nonconvex
 from .streams import streams
 from .torch_bugs import training
+from .tuning import tuning
 from .users import users
 
 # The packages export functions under the names of these modules.
@@ -1104,6 +1105,7 @@ ALL: list[Mutant] = [
         training,
         further,
         users,
+        tuning,
     )
     for mutant in family()
 ]

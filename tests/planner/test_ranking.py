@@ -47,7 +47,16 @@ class Pretender(Solver):
         raise AssertionError("a plan must not run anything")
 
 
-def ranked(monkeypatch, *solvers):
+@pytest.fixture(autouse=True)
+def bounds_alone(monkeypatch):
+    """Simulations have tests of their own."""
+    monkeypatch.setattr(CHOOSE.Simulation, "looseness", lambda self, solver: None)
+
+
+def ranked(monkeypatch, *solvers, predicted=None):
+    """A ranking by bounds, or by given looseness, without any simulation."""
+    known = predicted or {}
+    monkeypatch.setattr(CHOOSE.Simulation, "looseness", lambda self, solver: known.get(solver.name))
     monkeypatch.setattr(CHOOSE, "catalogue", lambda: {solver.name: solver for solver in solvers})
     return rank(FACTS, Budget(1.0, 1e-6))
 
@@ -87,6 +96,28 @@ def test_reference_solvers_come_last(monkeypatch):
     found = ranked(monkeypatch, reference, Pretender("a", 10.0, 9), Pretender("b", 11.0, 3))
     assert names(found) == ["b", "a", "ref"]
     assert names(ranked(monkeypatch, reference)) == ["ref"]
+
+
+def test_simulated_errors_go_before_bounds(monkeypatch):
+    """A looseness of 0.001 turns a large bound into the smallest error; references stay last."""
+    solvers = (Pretender("a", 1.0, 9), Pretender("b", 100.0, 1), Pretender("r", 0.1, 1, None, True))
+    found = ranked(monkeypatch, *solvers, predicted={"a": 1.0, "b": 0.001, "r": 1e-9})
+    assert names(found) == ["b", "a", "r"]
+    assert [plan.predicted for plan in found.plans] == [pytest.approx(0.1), 1.0, None]
+    text = str(found)
+    assert "0.1 (<= 100)" in text
+    assert "10 times the error" in text
+    assert "reference: measured worse" in text
+    assert "made-up data of the same shape" in text
+    assert found.frontier([1.0]).rows() == [(1.0, pytest.approx(0.1), "b")]
+    assert found.frontier([1.0]).source == "simulation"
+
+
+def test_simulated_ties_go_to_fewer_passes(monkeypatch):
+    quick, slow = Pretender("quick", 1.0, 5), Pretender("slow", 1.0, 50)
+    for error, first in ((1.09, "quick"), (1.11, "slow")):
+        found = ranked(monkeypatch, slow, quick, predicted={"quick": error, "slow": 1.0})
+        assert names(found)[0] == first
 
 
 def test_refusals_are_kept_and_explained(monkeypatch):
@@ -219,7 +250,8 @@ def test_the_text_says_what_delta_would_buy():
     assert "A positive delta would not improve the bound here." in str(
         plan(PROBLEM, n=5_000, p=2, budget=Budget(1.0))
     )
-    assert "delta" not in str(plan(PROBLEM, n=50, p=2, budget=Budget(1.0, 1e-6))).split("\n", 1)[1]
+    relaxed_text = str(plan(PROBLEM, n=50, p=2, budget=Budget(1.0, 1e-6)))
+    assert "delta" not in relaxed_text.split("\n", 1)[1]
 
 
 def test_the_delta_it_talks_about_is_well_below_one_over_n():

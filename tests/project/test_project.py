@@ -57,7 +57,8 @@ def test_a_private_fit_needs_no_extra():
 def test_the_command_line_starts_light():
     """``privopt --help`` must not wait for the numerics of a fit."""
     loaded = modules_after("import privopt.cli")
-    for heavy in ("numba", "torch", "dp_accounting", "matplotlib", "polars"):
+    heavies = ("numba", "torch", "dp_accounting", "matplotlib", "polars")
+    for heavy in (*heavies, "numpy", "scipy", "sklearn", "pyarrow", "plotly", "skops"):
         assert heavy not in loaded
 
 
@@ -100,6 +101,7 @@ def test_imports_go_one_way():
 LAYERS = [
     {"cli"},
     {"audit", "report"},
+    {"tables"},
     {"estimators", "torch", "federated"},
     {"planner", "diagnostics"},
     {"solvers"},
@@ -108,7 +110,7 @@ LAYERS = [
     {"facts"},
     {"problem"},
     {"losses", "ledger"},
-    {"noise", "geometry", "privacy"},
+    {"noise", "geometry", "privacy", "cache"},
 ]
 HEIGHT = {room: -level for level, rooms in enumerate(LAYERS) for room in rooms}
 

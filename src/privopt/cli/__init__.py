@@ -1,4 +1,4 @@
-"""The command line: ``privopt demo | fit | plan | account | audit | ledger``."""
+"""The command line: one file for each command."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from privopt.cli.account import account
 from privopt.cli.audit import audit
 from privopt.cli.demo import demo
 from privopt.cli.fit import fit
+from privopt.cli.init_bounds import init_bounds
 from privopt.cli.ledger import ledger
 from privopt.cli.plan import plan
+from privopt.cli.predict import predict
+from privopt.cli.report import report
 
 app = typer.Typer(
     name="privopt",
@@ -19,8 +22,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(demo)
-app.command()(fit)
 app.command()(plan)
+app.command()(init_bounds)
+app.command()(fit)
+app.command()(predict)
+app.command()(report)
 app.command()(account)
 app.command()(audit)
 app.add_typer(ledger)

@@ -1,137 +1,240 @@
-"""``privopt fit``: from a CSV or Parquet file to a private model with its certificate."""
+"""``privopt fit``: from a CSV or Parquet file to a private model, its certificate and a report."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from privopt.cli.options import Delta, Epsilon, Neighbouring, Relation, console, plain_errors
+from privopt.cli.options import (
+    AsJson,
+    DataFile,
+    Delta,
+    Epsilon,
+    Neighbouring,
+    Relation,
+    console,
+    plain_errors,
+    progress,
+)
+
+if TYPE_CHECKING:
+    from privopt.tables import Schema
 
 
 def fit(
-    data: Annotated[Path, typer.Argument(help="CSV or Parquet file with numeric features.")],
-    target: Annotated[str, typer.Option(help="Name of the label column.")],
+    data: DataFile,
+    target: Annotated[
+        str | None,
+        typer.Option(help="Name of the column to predict; the bounds file names it too."),
+    ] = None,
     epsilon: Epsilon = 1.0,
     delta: Delta = 0.0,
-    neighbouring: Neighbouring = Relation.zero_out,
-    data_norm: Annotated[
-        float, typer.Option(help="Public bound on the norm of a row; longer rows are scaled down.")
-    ] = 1.0,
-    classes: Annotated[
-        str | None, typer.Option(help="Public list of labels, separated by commas.")
+    bounds: Annotated[
+        Path | None,
+        typer.Option(help="Public facts about the columns: `privopt init-bounds` writes the file."),
     ] = None,
+    out: Annotated[Path, typer.Option(help="Where to write the model.")] = Path("model.skops"),
+    report: Annotated[
+        Path | None, typer.Option(help="Also write an HTML report, for example report.html.")
+    ] = None,
+    neighbouring: Neighbouring = Relation.zero_out,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Estimator, for example Ridge; LogisticRegression or LinearRegression."),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A setting of the estimator, as NAME=VALUE; may be repeated."),
+    ] = None,
+    solver: Annotated[str, typer.Option(help='A solver by name, or "auto".')] = "auto",
     n_public: Annotated[
         int | None, typer.Option(help="Public number of rows; needed under add_remove.")
     ] = None,
-    solver: Annotated[str, typer.Option(help='A solver by name, or "auto".')] = "auto",
+    users: Annotated[
+        str | None,
+        typer.Option(help="Column that says whose row it is: the guarantee is then for users."),
+    ] = None,
+    rows_per_user: Annotated[
+        int | None, typer.Option(help="With --users: how many rows of each user count, public.")
+    ] = None,
+    data_norm: Annotated[
+        str | None,
+        typer.Option(
+            help='Instead of --bounds, for numbers only: bound on the norm of a row, or "private".'
+        ),
+    ] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="With --data-norm: the public labels, separated by commas.")
+    ] = None,
     ledger: Annotated[
         Path | None, typer.Option(help="Charge the fit to a budget in this ledger.")
     ] = None,
     dataset: Annotated[
         str | None, typer.Option(help="Name of the budget; may be left out if there is one.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for model.json and certificate.json.")] = Path(
-        "privopt-model"
-    ),
+    as_json: AsJson = False,
 ) -> None:
-    """Fit a private logistic regression and write the model and its certificate."""
-    from privopt import LogisticRegression
+    """Fit a private model to a CSV or Parquet file; write the model and its certificate."""
+    from privopt.tables import column_types, learn, read_table
 
     with plain_errors():
-        X, y, names = _read(data, target)
-        labels = None if classes is None else _parse_classes(classes, y)
-        model = LogisticRegression(
-            epsilon=epsilon,
-            delta=delta,
-            neighbouring=neighbouring.value,
-            data_norm=data_norm,
-            classes=labels,
-            n_public=n_public,
-            solver=solver,
-            ledger=ledger,
-            dataset=dataset,
-        )
-        with Progress(
-            SpinnerColumn(), TextColumn("fitting"), TimeElapsedColumn(), console=console
-        ) as progress:
-            progress.add_task("fit", total=None)
-            model.fit(X, y)
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "certificate.json").write_text(model.privacy_.to_json() + "\n")
-        (out / "model.json").write_text(json.dumps(_as_json(model, names), indent=2) + "\n")
-        console.print(str(model.privacy_), highlight=False)
-        console.print(f"wrote {out / 'model.json'} and {out / 'certificate.json'}")
+        types = column_types(data)
+        if bounds is None:
+            schema = _undeclared(data, types, target, data_norm, classes)
+        else:
+            schema = declared(bounds, target, data_norm, classes)
+            schema.check_names(types, data.name, bounds.name)
+        settings = {
+            "epsilon": epsilon,
+            "delta": delta,
+            "neighbouring": neighbouring.value,
+            "n_public": n_public,
+            "ledger": None if ledger is None else str(ledger),
+            "dataset": dataset,
+            **({} if solver == "auto" else {"solver": solver}),
+            **({} if rows_per_user is None else {"rows_per_user": rows_per_user}),
+            **({} if bounds is not None else {"data_norm": _norm(data_norm)}),
+            **_settings(setting or []),
+        }
+        pipeline = learn.build(schema, model, settings)
+        _check_users(users, rows_per_user, schema, types, data.name)
+        certificate_file = out.with_suffix(".certificate.json")
+        for path in filter(None, (out, report)):
+            _check_writable(path)
+        table = read_table(data, schema.file_types)
+        with progress("fitting"):
+            learn.fit(pipeline, table, schema.target, users)
+        _write(pipeline, out, certificate_file, report)
+        final: Any = pipeline[-1]
+        certificate = final.privacy_
+        written = [str(path) for path in (out, certificate_file, report) if path is not None]
+        if as_json:
+            found = {"wrote": written, "certificate": certificate.to_dict()}
+            typer.echo(json.dumps(found, indent=2))
+            return
+        console.print(str(certificate), markup=False, highlight=False)
+        console.print(f"wrote {', '.join(written)}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _read(path: Path, target: str) -> tuple[Any, Any, list[str]]:
-    """Features, labels and feature names; refuses what is not numeric, naming the column."""
-    import numpy as np
-    import pyarrow as pa
+def declared(
+    bounds: Path, target: str | None, data_norm: str | None = None, classes: str | None = None
+) -> Schema:
+    """The bounds file, checked against what the command line says."""
+    from privopt.tables import Schema
 
-    if not path.exists():
-        raise ValueError(f"there is no file {path}.")
-    table = None
-    with contextlib.suppress(pa.ArrowException):  # whose text may quote a row
-        table = _table(path)
-    if table is None:
+    if data_norm is not None or classes is not None:
+        raise ValueError("--data-norm and --classes are for a fit without --bounds.")
+    schema = Schema.from_file(bounds)
+    if target is not None and target != schema.target.column:
         raise ValueError(
-            f"{path.name} could not be read as a table: check that every line has the same number "
-            "of fields (details are withheld, they could quote a row)."
+            f"--target is {target!r}, but {bounds.name} was written for {schema.target.column!r}."
         )
-    if target not in table.column_names:
+    return schema
+
+
+def _undeclared(
+    data: Path, types: dict[str, str], target: str | None, norm: str | None, classes: str | None
+) -> Schema:
+    """Columns that are numbers and taken as they are, with a bound on whole rows."""
+    from privopt.tables import Column, Schema, Target
+    from privopt.tables.schema import check_target
+
+    if target is None:
+        raise ValueError("say which column to predict: --target NAME.")
+    check_target(target, types, data.name)
+    if norm is None:
         raise ValueError(
-            f"{path.name} has no column {target!r}; it has {', '.join(table.column_names)}."
+            f"bounds are missing: `privopt init-bounds {data} --target {target}` writes "
+            "bounds.toml, fill it in and add --bounds bounds.toml."
         )
-    names = [name for name in table.column_names if name != target]
-    for name in names:
-        kind = table.schema.field(name).type
-        if not (
-            pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-        ):
+    for name, kind in types.items():
+        if name != target and kind not in ("number", "integer", "boolean"):
             raise ValueError(
-                f"column {name!r} holds {kind}, not numbers: encode it with public categories "
-                "first."
+                f"column {name!r} holds {kind}, not numbers: declare it in a bounds file, which "
+                "`privopt init-bounds` writes."
             )
-    columns = [table.column(name).to_numpy().astype(float) for name in names]
-    return np.column_stack(columns), np.asarray(table.column(target).to_numpy()), names
+    columns = {name: Column("numeric") for name in types if name != target}
+    return Schema(Target(target, "classes", _parsed(classes, types[target])), columns)
 
 
-def _table(path: Path) -> Any:
-    if path.suffix.lower() in (".parquet", ".pq"):
-        import pyarrow.parquet
-
-        return pyarrow.parquet.read_table(path)
-    if path.suffix.lower() == ".csv":
-        import pyarrow.csv
-
-        return pyarrow.csv.read_csv(path)
-    raise ValueError(f"{path.name} must end in .csv or .parquet.")
-
-
-def _parse_classes(text: str, y: Any) -> list[Any]:
-    import numpy as np
-
-    parts = [part.strip() for part in text.split(",")]
-    kind = np.asarray(y).dtype.kind
-    if kind == "b":
+def _parsed(text: str | None, kind: str) -> tuple[Any, ...]:
+    """Labels of ``--classes``, of the type that the column has."""
+    parts = [] if text is None else [part.strip() for part in text.split(",")]
+    if kind == "boolean":
         known = {"false": False, "true": True, "0": False, "1": True}
         if any(part.lower() not in known for part in parts):
             raise ValueError("the labels are true or false: give --classes false,true.")
-        return [known[part.lower()] for part in parts]
-    return parts if kind in "OUS" else [float(part) for part in parts]
+        return tuple(known[part.lower()] for part in parts)
+    if kind == "text":
+        return tuple(parts)
+    return tuple(_value(part) for part in parts)
 
 
-def _as_json(model: Any, names: list[str]) -> dict[str, Any]:
-    return {
-        "model": "LogisticRegression",
-        "features": names,
-        "classes": model.classes_.tolist(),
-        "coef": model.coef_.tolist(),
-        "intercept": model.intercept_.tolist(),
-        "data_norm": model.data_norm,
-    }
+def _norm(text: str | None) -> float | str:
+    if text is None or text == "private":
+        return "private"
+    found = _value(text)
+    if not isinstance(found, int | float):
+        raise ValueError(f'--data-norm must be a number or "private", got {text!r}.')
+    return float(found)
+
+
+def _settings(pairs: list[str]) -> dict[str, Any]:
+    """``NAME=VALUE`` of the command line."""
+    found = {}
+    for pair in pairs:
+        name, sign, value = pair.partition("=")
+        if not sign or not name.isidentifier():
+            raise ValueError(f"--set takes NAME=VALUE, for example alpha=0.1, got {pair!r}.")
+        found[name] = _value(value)
+    return found
+
+
+def _value(text: str) -> Any:
+    """A number, true, false, or else the text itself."""
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _check_users(
+    users: str | None, rows: int | None, schema: Schema, types: dict[str, str], file: str
+) -> None:
+    from privopt.tables.schema import check_target
+
+    if (users is None) != (rows is None):
+        raise ValueError("--users and --rows-per-user belong together.")
+    if users is not None:
+        check_target(users, types, file)
+        if users in schema.used or users == schema.target.column:
+            raise ValueError(
+                f"{users!r} says whose row it is, so the model must not see it: declare it with "
+                'kind = "ignored".'
+            )
+
+
+def _check_writable(path: Path) -> None:
+    """Before the budget is spent: afterwards it would be too late."""
+    if path.is_dir():
+        raise ValueError(f"{str(path)!r} is a folder: name a file to write.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def _write(pipeline: Any, out: Path, certificate_file: Path, report: Path | None) -> None:
+    import privopt
+
+    certificate_file.write_text(pipeline[-1].privacy_.to_json() + "\n", encoding="utf-8")
+    privopt.save(pipeline, out)
+    if report is not None:
+        from privopt.report import write_report
+
+        with progress("writing the report"):
+            write_report(pipeline, report)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -34,6 +35,9 @@ class LossName(StrEnum):
 Epsilon = Annotated[float, typer.Option(help="Privacy loss epsilon, positive.")]
 Delta = Annotated[float, typer.Option(help="Delta in [0, 1); 0 is pure privacy.")]
 Neighbouring = Annotated[Relation, typer.Option(help="What may change between neighbours.")]
+DataFile = Annotated[Path, typer.Argument(help="CSV or Parquet file.")]
+ModelFile = Annotated[Path, typer.Argument(help="A file that `privopt fit` wrote.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 console = Console()
 complaints = Console(stderr=True)
@@ -50,3 +54,42 @@ def plain_errors() -> Iterator[None]:
         text = f"[red]error:[/red] {escape(str(problem))}"  # a column's name may hold brackets
         complaints.print(text, highlight=False, soft_wrap=True)
         raise typer.Exit(2) from None
+
+
+def loaded(path: Path) -> Any:
+    """A saved model that has a certificate."""
+    import privopt
+
+    if not path.is_file():
+        raise ValueError(f"there is no file {path}.")
+    model = privopt.load(path)
+    final = model[-1] if hasattr(model, "steps") else model
+    if not hasattr(final, "privacy_"):
+        raise ValueError(f"{path.name} holds a model that was not fitted.")
+    return model
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Show steps and time left on the error channel; steps are public, and nothing else is shown.
+
+    Runs of solvers inside report to it, and so may the caller, by calling what it gets.
+    """
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+    from rich.progress import TimeElapsedColumn as Elapsed
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    from privopt.solvers import PROGRESS
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), Elapsed())
+    with Progress(*columns, Remaining(), console=complaints, transient=True) as bar:
+        task = bar.add_task(what, total=None)
+
+        def tick(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        token = PROGRESS.set(tick)
+        try:
+            yield tick
+        finally:
+            PROGRESS.reset(token)

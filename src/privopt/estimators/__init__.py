@@ -11,6 +11,7 @@ from privopt.estimators.online_logistic_regression import OnlineLogisticRegressi
 from privopt.estimators.persistence import load, save
 from privopt.estimators.pipelines import check_pipeline
 from privopt.estimators.private_erm import PrivateERM
+from privopt.estimators.private_search_cv import PrivateSearchCV
 from privopt.estimators.quantile_regressor import QuantileRegressor
 from privopt.estimators.ridge import Ridge
 from privopt.estimators.sparse_linear import Lasso
@@ -27,6 +28,7 @@ __all__ = [
     "OnlineLinearRegression",
     "OnlineLogisticRegression",
     "PrivateERM",
+    "PrivateSearchCV",
     "QuantileRegressor",
     "Ridge",
     "SparseLogisticRegression",

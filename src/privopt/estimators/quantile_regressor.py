@@ -13,6 +13,7 @@ from privopt.estimators.linear_regressor import LinearRegressor
 from privopt.facts import Facts
 from privopt.geometry import Box
 from privopt.losses import Loss, Quantile, SmoothedQuantile
+from privopt.planner import choose
 from privopt.planner.groups import choose_for_group
 from privopt.privacy import Budget
 from privopt.problem import Problem

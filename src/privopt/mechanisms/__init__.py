@@ -7,6 +7,7 @@ from privopt.mechanisms.additive import (
     Laplace,
     NormGamma,
 )
+from privopt.mechanisms.best_of import BestOf
 from privopt.mechanisms.correlated import CorrelatedGaussian
 from privopt.mechanisms.exponential_density import ExponentialDensity
 from privopt.mechanisms.gate import HOOK, Gate, Hook, same_event
@@ -30,6 +31,7 @@ from privopt.mechanisms.standardizer import Standardizer
 
 __all__ = [
     "HOOK",
+    "BestOf",
     "CorrelatedGaussian",
     "ExponentialDensity",
     "ExponentialMechanism",

@@ -17,6 +17,7 @@ from privopt.oracle.queries import (
 )
 from privopt.oracle.reach import FunctionFacts, Grid, Reach
 from privopt.oracle.rows import RowBounds
+from privopt.oracle.runs import sealed_runs, sealed_total
 from privopt.oracle.sampling import GeometricSkips, KeyedCoins, Sampler
 from privopt.oracle.sealed import Map, Sealed
 from privopt.oracle.trail import VertexPath
@@ -53,4 +54,6 @@ __all__ = [
     "VertexPath",
     "View",
     "Walk",
+    "sealed_runs",
+    "sealed_total",
 ]

@@ -1,17 +1,23 @@
-"""Choose an algorithm: rank every solver by its proved bound, and say why the others refused."""
+"""Choose an algorithm: rank every solver by its predicted error, and say why the others refused."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from privopt.facts import Facts
+from privopt.planner.simulate import Simulation
 from privopt.privacy import Budget, Refused
 from privopt.problem import Problem
-from privopt.solvers import Plan, Solver, catalogue, solver_named
+from privopt.solvers import Frontier, Plan, Solver, catalogue, solver_named
+from privopt.solvers.frontier import frontier
 
 TIE = 1.25
 """Bounds this close say nothing about which solver is better: the fewer passes go first."""
+SIMULATED_TIE = 1.1
+"""The same for simulated errors, which say more."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,28 @@ class Ranking:
             raise Refused("no solver applies: " + " ".join(self.refused.values()))
         return self.plans[0]
 
+    def frontier(self, epsilons: Iterable[float] | None = None) -> Frontier:
+        """Predicted error of the best solver at each epsilon, and what more delta or records buy.
+
+        ``epsilons``: where to look; by default from 1/16 to 16 times the budget's own.
+        """
+
+        def predict(epsilon: float, delta: float, n: int) -> tuple[str, float]:
+            facts, budget = (
+                replace(self.facts, n=n),
+                replace(self.budget, epsilon=epsilon, delta=delta),
+            )
+            found = [(plan.error_at(facts, budget), plan.name) for plan in shown]
+            error, name = min(found, default=(math.inf, ""))
+            return name, error
+
+        # Where nothing was simulated, bounds decide, and a bound is no match for a simulation.
+        simulated = [plan for plan in self.plans if plan.predicted is not None]
+        shown = simulated or list(self.plans[:1])
+        source = "simulation" if simulated else "bound"
+        at = self.budget
+        return frontier(predict, at.epsilon, at.delta, self.facts.n, epsilons, source)
+
     def __str__(self) -> str:
         from privopt.planner.explain import as_text
 
@@ -37,7 +65,11 @@ class Ranking:
 
 
 def rank(facts: Facts, budget: Budget, hardened: bool | str = "auto") -> Ranking:
-    """Try every solver of the catalogue on public facts."""
+    """Try every solver of the catalogue on public facts.
+
+    By proved bounds; where the first one's bound is no guide to its error on ordinary data, by a
+    simulation of all that are not references.
+    """
     plans: list[Plan] = []
     refused: dict[str, str] = {}
     for name, solver in catalogue().items():
@@ -52,23 +84,51 @@ def rank(facts: Facts, budget: Budget, hardened: bool | str = "auto") -> Ranking
             sentence = str(problem)
         if sentence is not None:
             refused[name] = sentence
-    bounds = {plan.name: plan.settings.bound for plan in plans}
+    plans = _sorted(plans)
+    contenders = [plan for plan in plans if not plan.solver.reference]
+    if contenders:
+        simulation = Simulation(facts, budget)
+        if len(contenders) > 1 and not _led(contenders[0]):
+            plans = _sorted([_simulated(plan, simulation) for plan in plans])
+        else:
+            plans[0] = _simulated(plans[0], simulation)
+    return Ranking(facts, budget, tuple(plans), refused)
+
+
+def _led(plan: Plan) -> bool:
+    """Whether no simulation is needed to put a plan first."""
+    facts, solver = plan.facts, plan.solver
+    return solver.leads(facts) or solver.prefer(facts, plan.budget) is not None
+
+
+def _simulated(plan: Plan, simulation: Simulation) -> Plan:
+    if plan.solver.reference:
+        return plan
+    loose = simulation.looseness(plan.solver)
+    return plan if loose is None else replace(plan, predicted=loose * plan.settings.bound)
+
+
+def _sorted(plans: list[Plan]) -> list[Plan]:
+    """References last, preferred ones first, then by predicted error; ties by passes."""
     # A solver that is measured worse than another is ranked as if its bound were not smaller.
+    bounds = {plan.name: plan.settings.bound for plan in plans}
     after = {
-        plan.name: max(bounds[name] for name in (plan.name, *plan.solver.behind) if name in bounds)
+        plan.name: plan.predicted
+        or max(bounds[name] for name in (plan.name, *plan.solver.behind) if name in bounds)
         for plan in plans
     }
-    first = [plan for plan in plans if plan.promised]
-    least = min((after[plan.name] for plan in first if not plan.solver.reference), default=0.0)
+    tie = TIE if all(plan.predicted is None for plan in plans) else SIMULATED_TIE
+    first = [plan for plan in plans if plan.promised and not plan.solver.reference]
+    least = min((after[plan.name] for plan in first), default=0.0)
 
     def order(plan: Plan) -> tuple[bool, bool, bool, bool, float]:
-        bound, solver = after[plan.name], plan.solver
-        tied = bound <= TIE * least
-        last = plan.settings.passes if tied else bound
-        unproved = not plan.promised
-        return unproved, solver.reference, solver.prefer(facts, budget) is None, not tied, last
+        error, solver = after[plan.name], plan.solver
+        tied = error <= tie * least
+        last = plan.settings.passes if tied else error
+        preferred = solver.prefer(plan.facts, plan.budget) is not None
+        return not plan.promised, solver.reference, not preferred, not tied, last
 
-    return Ranking(facts, budget, tuple(sorted(plans, key=order)), refused)
+    return sorted(plans, key=order)
 
 
 def plan(

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from privopt.planner.choose import Ranking, rank
+from privopt.planner.choose import SIMULATED_TIE, TIE, Ranking, rank
 from privopt.solvers import Plan
 
-COLUMNS = ("solver", "predicted excess risk", "noise", "passes over data", "how it works")
+COLUMNS = (
+    "solver",
+    "predicted excess risk",
+    "verdict",
+    "noise",
+    "passes over data",
+    "how it works",
+)
 
 
-def rows(ranking: Ranking) -> list[tuple[str, str, str, str, str]]:
+def rows(ranking: Ranking) -> list[tuple[str, ...]]:
     """One row of text for each plan, best first."""
     found = []
     for plan in ranking.plans:
@@ -18,7 +25,8 @@ def rows(ranking: Ranking) -> list[tuple[str, str, str, str, str]]:
         found.append(
             (
                 plan.name,
-                _promise(plan),
+                _error(plan),
+                verdict(ranking, plan),
                 f"{public.get('noise', '')} x {public.get('noise_multiplier', float('nan')):.3g}",
                 f"{plan.settings.passes:.0f}",
                 plan.solver.summary + (" (reference)" if plan.solver.reference else ""),
@@ -27,11 +35,39 @@ def rows(ranking: Ranking) -> list[tuple[str, str, str, str, str]]:
     return found
 
 
-def _promise(plan: Plan) -> str:
+def _error(plan: Plan) -> str:
     if not plan.promised:
         return "none: not convex"
     gap = " (gap)" if plan.solver.promise == "stationarity" else ""
-    return f"<= {plan.settings.bound:.3g}{gap}"
+    bound = f"<= {plan.settings.bound:.3g}{gap}"
+    return bound if plan.predicted is None else f"{plan.predicted:.2g} ({bound})"
+
+
+def verdict(ranking: Ranking, plan: Plan) -> str:
+    """Why a plan was chosen, or why it lost, in a few words."""
+    best, solver = ranking.best, plan.solver
+    if plan is best:
+        if solver.prefer(ranking.facts, ranking.budget):
+            return "chosen: see below"
+        return "chosen" if len(ranking.plans) > 1 else "chosen: the only one"
+    if not plan.promised and best.promised:
+        return "promises nothing here"
+    if solver.reference:
+        return "reference: measured worse"
+    if plan.predicted is not None and best.predicted is not None:
+        ratio, what = plan.predicted / best.predicted, "error"
+    else:
+        ratio, what = plan.settings.bound / best.settings.bound, "bound"
+    if ratio < 1 and what == "bound":
+        return "smaller bound, measured worse"
+    if ratio <= (SIMULATED_TIE if what == "error" else TIE):
+        return f"same {what}, {_passes(plan, best)}"
+    return f"{ratio:.2g} times the {what}"
+
+
+def _passes(plan: Plan, best: Plan) -> str:
+    more = plan.settings.passes > best.settings.passes
+    return "more passes" if more else "not preferred"
 
 
 def notes(ranking: Ranking) -> list[str]:
@@ -59,6 +95,11 @@ def notes(ranking: Ranking) -> list[str]:
         sentences.append(
             f"{ranking.facts.loss_name} is not convex: a small excess cannot be promised, only a "
             "nearly stationary point; privacy holds for every solver listed."
+        )
+    if any(plan.predicted is not None for plan in ranking.plans):
+        sentences.append(
+            "Numbers before a bound are mean errors on made-up data of the same shape; no data was "
+            "touched for them."
         )
     if ranking.budget.pure and ranking.plans and ranking.best.promised:
         delta = min(1e-6, 0.01 / ranking.facts.n)

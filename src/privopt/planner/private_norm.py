@@ -108,6 +108,9 @@ class PrivateNorm(Solver):
             inner=inner,
         )
 
+    def replanned(self, facts: Facts, budget: Budget, settings: Any) -> Settings:
+        return choose_with_private_norm(facts, budget, self.inner.name).settings
+
     def row_bounds(self, problem: Problem) -> RowBounds:
         return RowBounds(math.inf, problem.intercept)
 

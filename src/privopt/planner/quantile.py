@@ -164,6 +164,9 @@ class _ByRank(Solver):
         worst = facts.lipschitz() * facts.diameter()
         return RankSettings(worst, 1.0, "pure", multiplier, float(choices["widening"]))
 
+    def replanned(self, facts: Facts, budget: Budget, settings: Any) -> RankSettings:
+        return self.settings(facts, budget, widening=settings.widening)
+
     def run(
         self,
         oracle: Oracle,

@@ -6,6 +6,7 @@ from privopt.privacy.certificate import Certificate, certificate_schema
 from privopt.privacy.events import FULL, ROOT, Event, Log, Sampling
 from privopt.privacy.participation import Participation
 from privopt.privacy.spend import Spend, spend
+from privopt.privacy.tuning import RandomCount, Tuned
 
 __all__ = [
     "FULL",
@@ -18,9 +19,11 @@ __all__ = [
     "Neighbouring",
     "Participation",
     "PrivacyWarning",
+    "RandomCount",
     "Refused",
     "Sampling",
     "Spend",
+    "Tuned",
     "certificate_schema",
     "charge_of",
     "spend",

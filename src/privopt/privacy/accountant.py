@@ -37,6 +37,7 @@ from privopt.privacy.profiles import (
     gaussian_epsilon,
     renyi_epsilon,
     smallest_epsilon,
+    smallest_holding,
 )
 from privopt.privacy.spend import Charge, Spend, Step
 
@@ -69,14 +70,14 @@ class Accountant:
         """Smallest epsilon, at this delta, that is proved for a charge or for every record."""
         if isinstance(what, Spend):
             return max((self.epsilon(charge, delta) for _, charge in what.frontier()), default=0.0)
-        kinds = self._resolve(what)
+        kinds = self.resolve(what)
         return _epsilon(tuple(sorted(kinds.items(), key=repr)), delta, self.neighbouring)
 
     def delta(self, what: Charge | Spend, epsilon: float) -> float:
         """Smallest proved delta at this epsilon."""
         if isinstance(what, Spend):
             return max((self.delta(charge, epsilon) for _, charge in what.frontier()), default=0.0)
-        kinds = self._resolve(what)
+        kinds = self.resolve(what)
         if sum(k.pure(self.neighbouring) * c for k, c in kinds.items()) <= epsilon:
             return 0.0
         if all(isinstance(kind, Gaussian) for kind in kinds):
@@ -94,8 +95,7 @@ class Accountant:
 
     def holds(self, charge: Charge, epsilon: float, delta: float) -> bool:
         """Whether (epsilon, delta) is proved for a charge; quicker than computing its epsilon."""
-        kinds = self._resolve(charge)
-        return _holds(tuple(sorted(kinds.items(), key=repr)), epsilon, delta, self.neighbouring)
+        return self._surplus(charge, epsilon, delta) <= 0
 
     def calibrate(
         self,
@@ -104,40 +104,30 @@ class Accountant:
         delta: float,
         *,
         start: float = 1.0,
-        tolerance: float = 1e-3,
+        tolerance: float = 3e-4,
     ) -> float:
         """Smallest noise multiplier whose charge stays within (epsilon, delta).
 
         ``charge(multiplier)`` must shrink as the multiplier grows. The result always satisfies the
         target; it is at most a relative ``tolerance`` larger than needed.
         """
-
-        def holds(multiplier: float) -> bool:
-            return self.holds(charge(multiplier), epsilon, delta)
-
-        high = start
-        while not holds(high):
-            high *= 2
-            if high > 1e12:
-                raise Refused(
-                    f"no amount of noise reaches epsilon={epsilon:g} at delta={delta:g}: "
-                    "a part of the charge does not depend on the noise."
-                )
-        low = high / 2
-        while holds(low):
-            high, low = low, low / 2
-            if low < 1e-12:
-                return high
-        while high / low > 1 + tolerance:
-            middle = math.sqrt(high * low)
-            if holds(middle):
-                high = middle
-            else:
-                low = middle
-        return high
+        found = smallest_holding(
+            lambda multiplier: self._surplus(charge(multiplier), epsilon, delta), start, tolerance
+        )
+        if found == math.inf:
+            raise Refused(
+                f"no amount of noise reaches epsilon={epsilon:g} at delta={delta:g}: "
+                "a part of the charge does not depend on the noise."
+            )
+        return found
 
     # ------------------------------------------------------------ how
-    def _resolve(self, charge: Charge) -> Counter[Kind]:
+    def _surplus(self, charge: Charge, epsilon: float, delta: float) -> float:
+        kinds = self.resolve(charge)
+        return _surplus(tuple(sorted(kinds.items(), key=repr)), epsilon, delta, self.neighbouring)
+
+    def resolve(self, charge: Charge) -> Counter[Kind]:
+        """The kinds of a charge without sampling, with their numbers."""
         kinds: Counter[Kind] = Counter()
         for step, count in charge.items():
             for kind in step.resolve(self.neighbouring):
@@ -150,21 +140,33 @@ def _total_mu(kinds: Counter[Kind]) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _holds(
+def _surplus(
     items: tuple[tuple[Kind, int], ...], epsilon: float, delta: float, neighbouring: Neighbouring
-) -> bool:
-    if sum(kind.pure(neighbouring) * count for kind, count in items) <= epsilon:
-        return True
+) -> float:
+    """A number that is at most 0 if (epsilon, delta) is proved, and tells how far away it is."""
+    pure = sum(kind.pure(neighbouring) * count for kind, count in items)
+    if pure <= epsilon:
+        return _log_ratio(pure, epsilon)
     profile = _objective_profile(Counter(dict(items)), neighbouring)
     if profile is not None:
-        return profile(epsilon) * (1 + ROUNDING) <= delta
-    return _epsilon(items, delta, neighbouring) <= epsilon
+        return _log_ratio(profile(epsilon) * (1 + ROUNDING), delta)
+    return _log_ratio(_epsilon(items, delta, neighbouring, epsilon), epsilon)
+
+
+def _log_ratio(found: float, target: float) -> float:
+    if found <= target:  # decided here, so that rounding of the logarithm decides nothing
+        return min(math.log(max(found, 1e-300) / target), 0.0) if target > 0 else 0.0
+    return max(math.log(found / target), 1e-15) if target > 0 else math.inf
 
 
 @lru_cache(maxsize=4096)
 def _epsilon(
-    items: tuple[tuple[Kind, int], ...], delta: float, neighbouring: Neighbouring
+    items: tuple[tuple[Kind, int], ...],
+    delta: float,
+    neighbouring: Neighbouring,
+    target: float | None = None,
 ) -> float:
+    """Smallest proved epsilon; with a ``target``, no closer than it takes to compare with it."""
     kinds: Counter[Kind] = Counter(dict(items))
     pure = sum(kind.pure(neighbouring) * count for kind, count in items)
     if delta <= 0 or not kinds:
@@ -173,7 +175,9 @@ def _epsilon(
         return gaussian_epsilon(_total_mu(kinds), delta)
     found = [pure if pure < math.inf else None, _renyi_route(kinds, delta, neighbouring)]
     exact = _objective_route(kinds, delta, neighbouring)
-    found.append(exact if exact is not None else _distribution_route(kinds, delta, neighbouring))
+    if exact is None:
+        exact = _distribution_route(kinds, delta, neighbouring, target)
+    found.append(exact)
     if found[1] is None and found[2] in (None, math.inf):
         found.append(_sampled_renyi_route(kinds, delta, neighbouring))
     known = [epsilon for epsilon in found if epsilon is not None]
@@ -252,11 +256,12 @@ def _sampled_renyi_route(
 
 
 def _distribution_route(
-    kinds: Counter[Kind], delta: float, neighbouring: Neighbouring
+    kinds: Counter[Kind], delta: float, neighbouring: Neighbouring, target: float | None = None
 ) -> float | None:
     """Convolve dominating distributions, halving the grid until epsilon settles.
 
-    Every grid is pessimistic, so the smallest answer is valid; refining only tightens it.
+    Every grid is pessimistic, so the smallest answer is valid; refining only tightens it. Below a
+    ``target`` there is nothing more to learn, and far above it no grid brings the answer back.
     """
     if delta < SMALLEST_DELTA or any(isinstance(kind, Concentrated) for kind in kinds):
         return None
@@ -285,7 +290,8 @@ def _distribution_route(
         found = epsilon_of(total, delta)
         settled = math.isfinite(found) and best - found <= GRID_CHANGE * max(found, 1e-3)
         best = min(best, found)
-        if settled or best / step > MOST_POINTS:
+        decided = target is not None and (best <= target or best > 2 * target + 1e-3)
+        if settled or decided or best / step > MOST_POINTS:
             break
         step /= 2
     return best

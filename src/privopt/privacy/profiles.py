@@ -82,6 +82,47 @@ def largest(holds: Callable[[float], bool], start: float) -> float:
     return -_bisect(-2 * low, -low, lambda x: holds(-x))
 
 
+def smallest_holding(surplus: Callable[[float], float], start: float, tolerance: float) -> float:
+    """Smallest positive x with ``surplus(x) <= 0``, for a surplus that falls as x grows.
+
+    Returned is a point where it holds, at most a relative ``tolerance`` above one where it fails;
+    infinity if it never holds. Regula falsi in log x: surplus is about linear in it for a ratio of
+    losses, so that few evaluations, each of which may be costly, are enough.
+    """
+    width, widest = math.log1p(tolerance), math.log(1e12)
+    place = math.log(start)
+    fails: tuple[float, float] | None = None
+    holds: tuple[float, float] | None = None
+    while fails is None or holds is None:
+        value = surplus(math.exp(place))
+        if value <= 0:
+            holds = place, value
+        else:
+            fails = place, value
+        if abs(place) > widest:
+            break
+        # Losses fall about like 1/x: jump there, and a little beyond.
+        place += math.copysign(min(max(abs(value), 0.5), 3.0) + 0.05, value if value else -1.0)
+    if holds is None or fails is None:
+        return math.inf if holds is None else math.exp(holds[0])
+    guesses = 0
+    while (gap := holds[0] - fails[0]) > width:
+        middle = 0.5 * (fails[0] + holds[0])
+        slope = (fails[1] - holds[1]) / gap
+        if guesses % 6 < 5 and 0 < slope < math.inf:  # now and then a halving, to be sure to end
+            guess = holds[0] + holds[1] / slope
+            # Beyond the guess on the side whose end is farther off: this brings that end near.
+            guess += math.copysign(0.4 * width, middle - guess)
+            middle = min(max(guess, fails[0] + 0.1 * width), holds[0] - 0.1 * width)
+        guesses += 1
+        value = surplus(math.exp(middle))
+        if value <= 0:
+            holds = middle, value
+        else:
+            fails = middle, value
+    return math.exp(holds[0])
+
+
 def _bisect(fails: float, holds: float, predicate: Callable[[float], bool]) -> float:
     """Halve the bracket down to relative 1e-12; always return a point where the predicate holds."""
     for _ in range(200):

@@ -1,10 +1,13 @@
 """Private algorithms: one file each, found by listing this folder."""
 
 from privopt.solvers.catalogue import catalogue, solver_named
-from privopt.solvers.execute import declare, execute, row_bounds
+from privopt.solvers.execute import PROGRESS, declare, execute, row_bounds, settle
+from privopt.solvers.frontier import Frontier
 from privopt.solvers.solver import Plan, Result, Settings, Solver, Tick
 
 __all__ = [
+    "PROGRESS",
+    "Frontier",
     "Plan",
     "Result",
     "Settings",
@@ -14,5 +17,6 @@ __all__ = [
     "declare",
     "execute",
     "row_bounds",
+    "settle",
     "solver_named",
 ]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from privopt.ledger import SEEDED, Dataset, stored
+from privopt.ledger.reservation import Reservation
 from privopt.mechanisms import HOOK, Gate
 from privopt.noise import SilentSource, Source
 from privopt.oracle import Oracle
@@ -17,6 +20,9 @@ from privopt.privacy import Certificate, Log, Refused, Spend, spend
 from privopt.privacy.accountant import Accountant
 from privopt.privacy.groups import grouped
 from privopt.solvers.solver import Answer, Plan, Tick, no_tick
+
+PROGRESS: ContextVar[Tick] = ContextVar("progress", default=no_tick)
+"""Who hears of the steps of a run that names no ``tick``: a progress bar around an estimator."""
 
 
 def row_bounds(plan: Plan) -> RowBounds:
@@ -44,7 +50,7 @@ def execute(
     source: Source,
     *,
     assumptions: tuple[str, ...] = (),
-    tick: Tick = no_tick,
+    tick: Tick | None = None,
     account: Dataset | None = None,
     key: str | None = None,
 ) -> tuple[Answer, Certificate]:
@@ -56,7 +62,7 @@ def execute(
     is paid. A run that fails from there on stays paid. A ``key`` that was committed before returns
     what was stored then, without touching data.
     """
-    budget = plan.budget
+    budget, tick = plan.budget, PROGRESS.get() if tick is None else tick
     declared = declare(plan)
     planned = grouped(spend(declared), plan.facts.group)
     if Accountant(budget.neighbouring).epsilon(planned, budget.delta) > budget.epsilon * (1 + 1e-9):
@@ -78,11 +84,19 @@ def execute(
     if reservation.answer is not None:
         certificate, thetas = stored(reservation.answer)
         return Answer([_from_hex(theta) for theta in thetas]), certificate
+    return settle(reservation, run, None if key is None else _as_hex)
+
+
+def settle(
+    reservation: Reservation,
+    run: Callable[[], tuple[Any, Certificate]],
+    keep: Callable[[Any], Any] | None = None,
+) -> tuple[Any, Certificate]:
+    """Run what is paid for and commit it; a run that fails stays paid."""
     try:
         answer, certificate = run()
         certificate = replace(certificate, ledger=reservation.mark)
-        kept = None if key is None else [_to_hex(theta) for theta in answer.thetas]
-        reservation.commit(certificate, kept)
+        reservation.commit(certificate, None if keep is None else keep(answer))
     except BaseException:
         with suppress(Exception):
             reservation.burn()
@@ -121,6 +135,10 @@ def _run(
         group=facts.group,
     )
     return answer, certificate
+
+
+def _as_hex(answer: Answer) -> list[list[str]]:
+    return [_to_hex(theta) for theta in answer.thetas]
 
 
 def _to_hex(theta: np.ndarray) -> list[str]:

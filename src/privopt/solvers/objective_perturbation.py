@@ -25,6 +25,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from privopt.facts import Facts
+from privopt.geometry import Polytope, Simplex
 from privopt.mechanisms import Gate, ObjectivePerturbation
 from privopt.mechanisms.mask import LIMIT, Mask, integer_scale
 from privopt.mechanisms.objective_perturbation import Method, Noise, noise_error
@@ -90,6 +91,10 @@ class ObjectivePerturbationSolver(Solver):
                 "use Squared(residual_clip=...) or Huber(width)."
             )
         return None
+
+    def leads(self, facts: Facts) -> bool:
+        # On a simplex or polytope the solution is often a vertex, which iterates reach exactly.
+        return not isinstance(facts.problem.domain, (Simplex, Polytope))
 
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> ObjectiveSettings:
         noise: Noise | None = choices.pop("noise", None)

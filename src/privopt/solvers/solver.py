@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ from privopt.mechanisms import Gate
 from privopt.oracle import Oracle, RowBounds, RowMap
 from privopt.privacy import Budget, Certificate
 from privopt.problem import Problem
+from privopt.solvers.frontier import Frontier, frontier
 
 Tick = Callable[[int, int], None]
 """Progress: steps done, steps in all. It may show time and steps, nothing computed from data."""
@@ -129,6 +130,15 @@ class Solver(ABC):
         """A sentence why the planner should put the solver first whatever the bounds say."""
         return None
 
+    def replanned(self, facts: Facts, budget: Budget, settings: Any) -> Settings:
+        """Settings for other facts or another budget, of a plan that had ``settings``."""
+        return self.settings(facts, budget)
+
+    def leads(self, facts: Facts) -> bool:
+        """Whether it measures best, or nearly so, wherever its bound is the smallest: then the
+        planner has nothing to simulate."""
+        return False
+
     def assumptions(self, facts: Facts, settings: Any) -> tuple[str, ...]:
         """Properties that privacy, not only utility, rests on and that nothing enforces."""
         return ()
@@ -148,12 +158,17 @@ def entry_bounds(problem: Problem) -> RowBounds:
 
 @dataclass(frozen=True)
 class Plan:
-    """A solver with its settings, ready to run: public, and made before any data is touched."""
+    """A solver with its settings, ready to run: public, and made before any data is touched.
+
+    ``predicted`` is the mean excess risk on made-up data of the same shape, where the planner
+    simulated it.
+    """
 
     solver: Solver
     facts: Facts
     budget: Budget
     settings: Settings
+    predicted: float | None = None
 
     @property
     def name(self) -> str:
@@ -163,6 +178,28 @@ class Plan:
     def promised(self) -> bool:
         """Whether the bound holds: one on the excess is proved for convex losses only."""
         return self.facts.convex or self.solver.promise == "stationarity"
+
+    def frontier(self, epsilons: Iterable[float] | None = None) -> Frontier:
+        """Predicted error of this solver against epsilon, with the settings it chooses for each.
+
+        ``epsilons``: where to look; by default from 1/16 to 16 times the plan's own. Predicted is
+        the proved bound, scaled as simulated at the plan's own budget where that was done.
+        """
+
+        def predict(epsilon: float, delta: float, n: int) -> tuple[str, float]:
+            budget = replace(self.budget, epsilon=epsilon, delta=delta)
+            return self.name, self.error_at(replace(self.facts, n=n), budget)
+
+        source = "bound" if self.predicted is None else "simulation"
+        at = self.budget
+        return frontier(predict, at.epsilon, at.delta, self.facts.n, epsilons, source)
+
+    def error_at(self, facts: Facts, budget: Budget) -> float:
+        """Predicted error of the same solver on other facts; infinite where it refuses."""
+        if self.solver.refuse(facts, budget) is not None:
+            return math.inf
+        bound = self.solver.replanned(facts, budget, self.settings).bound
+        return bound if self.predicted is None else bound * self.predicted / self.settings.bound
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,96 @@
+"""``privopt predict``: apply a saved model to new rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from privopt.cli.options import (
+    DataFile,
+    ModelFile,
+    complaints,
+    console,
+    loaded,
+    plain_errors,
+    progress,
+)
+
+ROWS = 1 << 16
+"""Rows that are scored at a time."""
+
+
+def predict(
+    model: ModelFile,
+    data: DataFile,
+    out: Annotated[Path, typer.Option(help="CSV or Parquet file to write.")] = Path("scores.csv"),
+) -> None:
+    """Predict a class with its probabilities, or a number, for every row of a file.
+
+    Predictions cost no budget: they are computed from the released model and the new rows alone.
+    """
+    from privopt.tables import DeclaredColumns, column_types, read_table, write_table
+    from privopt.tables.files import check_suffix
+    from privopt.tables.schema import FILE_TYPES
+
+    with plain_errors():
+        check_suffix(out)
+        pipeline = loaded(model)
+        encoder = pipeline[0] if hasattr(pipeline, "steps") else None
+        if not isinstance(encoder, DeclaredColumns):
+            raise ValueError(
+                f"{model.name} does not know the columns of a table: `privopt fit` writes such "
+                "models, others predict in Python."
+            )
+        wanted = list(encoder.columns)
+        types = column_types(data)
+        _check_columns(wanted, types, data.name)
+        extra = [name for name in types if name not in wanted]
+        if extra:
+            complaints.print(
+                f"note: columns the model does not use are ignored: {', '.join(extra)}",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
+            )
+        types = {name: FILE_TYPES[entry["kind"]] for name, entry in encoder.columns.items()}
+        table = read_table(data, types)
+        write_table(_scores(pipeline, table), out)
+        console.print(f"wrote {out}: {table.num_rows} predictions", markup=False, highlight=False)
+
+
+def _check_columns(wanted: list[str], present: Any, file: str) -> None:
+    from privopt.tables.schema import did_you_mean
+
+    for name in wanted:
+        if name not in present:
+            hint = did_you_mean(name, present) or ", which the model was fitted to."
+            raise ValueError(f"{file} has no column {name!r}{hint}")
+
+
+def _scores(pipeline: Any, table: Any) -> dict[str, Any]:
+    """Columns of the answer."""
+    import numpy as np
+
+    from privopt.tables.encoder import spoken
+
+    final, parts = pipeline[-1], []
+    with progress("predicting") as tick:
+        for start in range(0, table.num_rows, ROWS):
+            rows = table.slice(start, ROWS)
+            X = pipeline[0].transform(rows)
+            found = {"prediction": final.predict(X)}
+            if hasattr(final, "predict_proba"):
+                probability = final.predict_proba(X)
+                found |= {
+                    f"probability_{spoken(label)}": probability[:, index]
+                    for index, label in enumerate(final.classes_.tolist())
+                }
+            elif hasattr(final, "decision_function"):
+                scores = final.decision_function(X).reshape(len(X) if X.ndim == 2 else -1, -1)
+                names = [""] if scores.shape[1] == 1 else [f"_{c}" for c in final.classes_.tolist()]
+                found |= {f"score{name}": scores[:, i] for i, name in enumerate(names)}
+            parts.append(found)
+            tick(start + rows.num_rows, table.num_rows)
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

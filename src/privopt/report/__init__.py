@@ -1,0 +1,20 @@
+"""What a fitted model's budget bought, for people: an HTML page and a Markdown model card."""
+
+from privopt.report.attack import Attack
+from privopt.report.card import card
+from privopt.report.findings import Findings, findings
+from privopt.report.page import page
+from privopt.report.spread import Spread, spread_of
+from privopt.report.write import write_card, write_report
+
+__all__ = [
+    "Attack",
+    "Findings",
+    "Spread",
+    "card",
+    "findings",
+    "page",
+    "spread_of",
+    "write_card",
+    "write_report",
+]

@@ -1,0 +1,284 @@
+"""Everything a report says, computed once from a fitted model; page and card only lay it out.
+
+Inputs are the certificate, the plan, the released parameters and the declared facts. No data is
+needed, and none is read.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from privopt.planner.choose import rank
+from privopt.planner.explain import COLUMNS, notes, rows
+from privopt.privacy import Certificate, Refused
+from privopt.privacy.certificate import round_up
+from privopt.report.attack import Attack
+from privopt.report.spread import Spread, spread_of
+from privopt.solvers import Frontier, Plan
+from privopt.tables import DeclaredColumns
+
+FALSE_ALARMS = (0.001, 0.01, 0.1)
+TABLE_DELTAS = (1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4)
+
+RELATIONS = {
+    "zero_out": (
+        "any one {unit} is replaced by an empty one that contributes nothing",
+        "The number of rows counts as public.",
+    ),
+    "replace_one": (
+        "any one {unit} is replaced by any other",
+        "The number of rows counts as public.",
+    ),
+    "add_remove": (
+        "any one {unit} is added or removed",
+        "The number of rows is private; a public figure was declared in its place.",
+    ),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Coefficient:
+    """One line of the table: the effect of one unit of a column, for each model."""
+
+    name: str
+    values: tuple[float, ...]
+    estimates: tuple[float, ...] | None
+    bounds: tuple[float, ...] | None
+    span: float
+    """From the lower to the upper bound of a number; 1 for a category, or if none are known."""
+
+    @property
+    def effects(self) -> tuple[float, ...]:
+        """Change of the score over the whole span, for each model."""
+        return tuple(value * self.span for value in self.values)
+
+    @property
+    def faint(self) -> bool:
+        """Whether all values are within two deviations of zero, even by the estimate."""
+        return self.estimates is not None and not _beyond(self.values, self.estimates)
+
+    @property
+    def clear(self) -> bool:
+        """Whether a value is more than two deviations from zero, even by the bound."""
+        return self.bounds is not None and _beyond(self.values, self.bounds)
+
+
+def _beyond(values: tuple[float, ...], deviations: tuple[float, ...]) -> bool:
+    return any(abs(v) > 2 * d for v, d in zip(values, deviations, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """What there is to say about a fitted model."""
+
+    title: str
+    model: str
+    certificate: Certificate
+    attack: Attack
+    plan: Plan | None
+    frontier: Frontier | None
+    ranking: tuple[tuple[str, ...], ...]
+    ranking_notes: tuple[str, ...]
+    outputs: tuple[str, ...]
+    """Names of the models: one, or one for each class."""
+    coefficients: tuple[Coefficient, ...]
+    intercepts: tuple[float, ...]
+    spread: Spread
+    columns: tuple[tuple[str, str, str], ...]
+    """Declared columns: name, kind, bounds or categories."""
+    public: tuple[tuple[str, str], ...]
+    """Other facts that were taken as public."""
+
+    @property
+    def headline(self) -> str:
+        """The guarantee in one sentence."""
+        certificate = self.certificate
+        changed, count = RELATIONS[certificate.neighbouring]
+        factor = f"e^ε = {_factor(certificate.epsilon)}"
+        add = "" if certificate.delta == 0 else f", plus at most δ = {certificate.delta:g}"
+        return (
+            f"If {changed.format(unit=certificate.unit)}, every possible outcome of the whole fit "
+            f"keeps its probability up to a factor of {factor}{add}. {count}"
+        )
+
+    @property
+    def guess(self) -> str:
+        """What that means, in one sentence."""
+        share = 100 * self.attack.guesses()
+        return (
+            f"Somebody who knows all other records and sees everything that was released, and who "
+            f"must guess whether one {self.certificate.unit} was there, is right in at most "
+            f"{_up(share)} of 100 cases; a coin is right in 50."
+        )
+
+    def attacks(self) -> list[tuple[str, str, str]]:
+        """False alarms, the most right alarms, and the most that belief can rise to from 1/2."""
+        return [
+            (
+                f"{100 * rate:g} %",
+                f"{_up(100 * self.attack.true_positives(rate))} %",
+                f"{_up(100 * self.attack.belief(rate))} %",
+            )
+            for rate in FALSE_ALARMS
+        ]
+
+    def curve(self) -> list[tuple[str, str]]:
+        """Some points of epsilon(delta), for a table."""
+        wanted = {*TABLE_DELTAS, self.certificate.delta}
+        return [
+            (f"{delta:g}", round_up(epsilon))
+            for delta, epsilon in self.attack.curve
+            if delta in wanted
+        ]
+
+    def settings(self) -> list[tuple[str, str]]:
+        """Settings of the solver, as the certificate states them."""
+        return [
+            (name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
+            for name, value in self.certificate.settings.items()
+            if value is not None
+        ]
+
+
+def findings(model: Any, title: str | None = None) -> Findings:
+    """Gather what can be said about a fitted estimator, or a pipeline that ends in one."""
+    steps = [step for _, step in getattr(model, "steps", [("model", model)])]
+    final = steps[-1]
+    certificate = getattr(final, "privacy_", None)
+    if not isinstance(certificate, Certificate):
+        raise ValueError(f"{type(final).__name__} has no certificate: fit it first.")
+    plan = getattr(final, "plan_", None)
+    plan = plan if isinstance(plan, Plan) else None
+    encoder = steps[0] if len(steps) == 2 and isinstance(steps[0], DeclaredColumns) else None
+    ranking, said = _ranked(plan)
+    outputs, coefficients, intercepts, spread = _coefficients(model, final, encoder)
+    return Findings(
+        title=title or f"A private {type(final).__name__}",
+        model=type(final).__name__,
+        certificate=certificate,
+        attack=Attack(certificate),
+        plan=plan,
+        frontier=_frontier(plan),
+        ranking=ranking,
+        ranking_notes=said,
+        outputs=outputs,
+        coefficients=coefficients,
+        intercepts=intercepts,
+        spread=spread,
+        columns=_columns(encoder),
+        public=_public(final, certificate),
+    )
+
+
+def _ranked(plan: Plan | None) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
+    """The table of solvers, its head first, and the sentences below it."""
+    if plan is None:
+        return (), ()
+    try:
+        ranking = rank(plan.facts, plan.budget)
+        return (COLUMNS, *rows(ranking)), tuple(notes(ranking))
+    except (Refused, ValueError):
+        return (), ()
+
+
+def _frontier(plan: Plan | None) -> Frontier | None:
+    if plan is None:
+        return None
+    try:
+        return plan.frontier()
+    except (Refused, ValueError):
+        return None
+
+
+def _coefficients(
+    model: Any, final: Any, encoder: DeclaredColumns | None
+) -> tuple[tuple[str, ...], tuple[Coefficient, ...], tuple[float, ...], Spread]:
+    spread = spread_of(model)
+    if not hasattr(final, "coef_"):
+        return (), (), (), spread
+    coef = np.atleast_2d(final.coef_)
+    names = _names(final, encoder, coef.shape[1])
+    ones = np.ones(len(names))
+    reaches, ranges = (ones, ones) if encoder is None else (encoder.reaches(), encoder.ranges())
+
+    def column(table: np.ndarray | None, j: int) -> tuple[float, ...] | None:
+        return None if table is None else tuple((np.atleast_2d(table)[:, j] / reaches[j]).tolist())
+
+    found = [
+        Coefficient(
+            name,
+            column(coef, j) or (),
+            column(spread.estimate, j),
+            column(spread.bound, j),
+            float(ranges[j]),
+        )
+        for j, name in enumerate(names)
+    ]
+    found.sort(key=lambda one: (one.faint, -max(map(abs, one.effects))))
+    outputs = ("effect",)
+    if hasattr(final, "classes_"):
+        classes = [str(label) for label in final.classes_.tolist()]
+        outputs = tuple(classes) if len(coef) > 1 else (f"towards {classes[-1]}",)
+    # The encoder centres columns; the effect of a unit stays, the constant is for the middle.
+    intercepts = tuple(np.atleast_1d(final.intercept_).astype(float).tolist())
+    return outputs, tuple(found), intercepts, spread
+
+
+def _names(final: Any, encoder: DeclaredColumns | None, width: int) -> list[str]:
+    if encoder is not None:
+        return [str(name) for name in encoder.get_feature_names_out()]
+    return [
+        str(name) for name in getattr(final, "feature_names_in_", [f"x{j}" for j in range(width)])
+    ]
+
+
+def _columns(encoder: DeclaredColumns | None) -> tuple[tuple[str, str, str], ...]:
+    if encoder is None:
+        return ()
+    found = []
+    for name, entry in encoder.columns.items():
+        if entry["kind"] == "categorical":
+            said = ", ".join(str(value) for value in entry["categories"])
+        elif "lower" in entry:
+            said = f"{entry['lower']:g} to {entry['upper']:g}"
+        else:
+            said = "taken as it is"
+        found.append((str(name), entry["kind"], said))
+    return tuple(found)
+
+
+def _public(final: Any, certificate: Certificate) -> tuple[tuple[str, str], ...]:
+    settings = certificate.settings
+    found: list[tuple[str, str]] = []
+    if "n" in settings:
+        counted = certificate.neighbouring != "add_remove"
+        found.append(("rows" if counted else "rows, as declared", f"{settings['n']}"))
+    if "p" in settings:
+        found.append(("columns of the model's matrix, a constant included", f"{settings['p']}"))
+    for name, words in (
+        ("classes", "classes"),
+        ("target_bounds", "bounds of the target"),
+        ("y_bound", "bound of the target"),
+        ("feature_bounds", "bound of the columns"),
+    ):
+        value = getattr(final, name, None)
+        if value is not None:
+            said = ", ".join(str(v) for v in np.ravel(np.asarray(value, dtype=object)).tolist())
+            found.append((words, said if len(said) < 200 else said[:200] + " ..."))
+    if getattr(final, "data_norm_", None) is not None:
+        found.append(("bound on the norm of a row", f"{final.data_norm_:g}"))
+    found += [("assumed", text) for text in certificate.assumptions]
+    return tuple(found)
+
+
+def _factor(epsilon: float) -> str:
+    return round_up(math.exp(epsilon), 3) if epsilon < 15 else f"e^{epsilon:g}"
+
+
+def _up(percent: float) -> str:
+    """Three digits, never below the value."""
+    return round_up(min(percent, 100.0), 3)

@@ -1,0 +1,286 @@
+"""The private search: what it costs, what it shows, what it refuses, and scikit-learn's checks."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+
+import jsonschema
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from privopt import (
+    Certificate,
+    HuberRegressor,
+    Ledger,
+    LogisticRegression,
+    PrivateSearchCV,
+    Refused,
+    Ridge,
+)
+from privopt.estimators.search_run import losses_of, score_loss
+from privopt.mechanisms import BestOf, Gate
+from privopt.noise import SeededSource
+from privopt.oracle import sealed_runs, sealed_total
+from privopt.privacy import Accountant, RandomCount, certificate_schema, charge_of
+from privopt.privacy.kinds import Gaussian, Pure
+
+RNG = np.random.default_rng(5)
+X = RNG.standard_normal((600, 3))
+Y = X[:, 0] + 0.3 * RNG.standard_normal(600) > 0
+GRID = {"data_norm": [0.5, 2.0]}
+
+
+@parametrize_with_checks(
+    [
+        PrivateSearchCV(LogisticRegression(), {"data_norm": [1.0, 4.0]}, n_runs=2, random_state=0),
+        PrivateSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, n_runs=2, random_state=0),
+    ]
+)
+def test_scikit_learn_conformance(estimator, check):
+    check(estimator)
+
+
+# ---------------------------------------------------------------- what it costs
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
+@pytest.mark.parametrize(
+    ("delta", "law"), [(0.0, "geometric"), (1e-6, "geometric"), (1e-6, "poisson")]
+)
+def test_the_certificate_pays_for_the_random_number_of_runs(delta, law, relation):
+    search = PrivateSearchCV(
+        LogisticRegression(),
+        GRID,
+        epsilon=1.0,
+        delta=delta,
+        neighbouring=relation,
+        law=law,
+        random_state=3,
+    ).fit(X, Y)
+    certificate = search.privacy_
+    assert 0.99 < certificate.epsilon <= 1.0
+    assert certificate.neighbouring == relation
+    ((_, charge),) = certificate.charges
+    ((step, count),) = charge.items()
+    (kind,) = step.kinds
+    assert (kind.name, count, certificate.releases) == ("tuned", 1, 1)
+    # One run alone costs much less: whoever forgets the random stopping certifies this.
+    alone = max(
+        Accountant(relation).epsilon(charge_of(*(k for k, _ in loss)), delta) for loss in kind.runs
+    )
+    assert alone <= search.epsilon_per_run_ * (1 + 1e-9) < 0.5
+    if delta == 0:
+        assert search.epsilon_per_run_ == pytest.approx(1 / 3, rel=3e-3)
+    # The score's noise is among the losses, and it is that of one record in [0, 1].
+    assert score_loss(search.epsilon_per_run_, delta) in kind.runs
+    fitted = (
+        LogisticRegression(
+            search.epsilon_per_run_,
+            delta,
+            neighbouring=relation,
+            classes=[False, True],
+            n_public=480,
+            random_state=0,
+            **search.best_params_,
+        )
+        .fit(X[:480], Y[:480])
+        .privacy_
+    )
+    assert losses_of(fitted) <= set(kind.runs)
+    jsonschema.validate(json.loads(certificate.to_json()), certificate_schema())
+    assert Certificate.from_json(certificate.to_json()) == certificate
+
+
+def test_scores_move_by_one():
+    assert score_loss(0.5, 0.0) == ((Pure(0.5), 1),)
+    ((kind, count),) = score_loss(0.5, 1e-6)
+    assert count == 1
+    assert Accountant().epsilon(charge_of(kind), 1e-6) == pytest.approx(0.5, rel=1e-6)
+    wild = np.array([0.5, 7.0, -3.0, math.nan, math.inf])
+    totals = [Gate(SeededSource(0)).release(Silent(), sealed_total(part, "l2")) for part in (wild,)]
+    assert totals == [2.5]
+
+
+class Silent:
+    accepts = "l2"
+
+    def kinds(self, reach):
+        assert (reach.radius, reach.single) == (1.0, 1.0)
+        return (Gaussian(1.0, 1.0),)
+
+    def run(self, payload, reach, source):
+        return float(payload[0])
+
+
+def test_the_number_of_runs_follows_its_law():
+    """4000 searches: the mean of a geometric law of mean 5 (deviation 4.47) within 5 standard
+    errors, false alarm below 1e-6; and the best score is the one that is kept."""
+    count, tried = RandomCount.named("geometric", 5), []
+
+    def run(which, source):
+        tried.append(which)
+        return (float(which), which)
+
+    mechanism = BestOf(count, 3, (((Pure(1.0), 1),),))
+    source = SeededSource(11)
+    for _ in range(4000):
+        start = len(tried)
+        index, score, result = Gate(source).release(mechanism, sealed_runs(run))
+        assert index == score == result == max(tried[start:])
+    assert abs(len(tried) / 4000 - 5) < 5 * math.sqrt(20 / 4000)
+    assert abs(np.mean(tried) - 1) < 5 * math.sqrt(2 / 3 / len(tried))
+
+
+def test_a_fit_that_costs_more_than_declared_is_not_shown(monkeypatch):
+    from privopt.estimators import search_run
+
+    real = search_run.losses_of
+    search = PrivateSearchCV(LogisticRegression(), GRID, random_state=0)
+    calls = []
+
+    def swollen(certificate):
+        calls.append(1)
+        # Declared for the two dry fits and the calibration; more for a real one.
+        return real(certificate) if certificate.settings["n"] != 480 or len(calls) < 30 else {"x"}
+
+    calibrated = search_run.calibrated
+
+    def then_swell(*arguments):
+        found = calibrated(*arguments)
+        calls.extend([1] * 30)
+        return found
+
+    monkeypatch.setattr(search_run, "losses_of", swollen)
+    monkeypatch.setattr("privopt.estimators.private_search_cv.calibrated", then_swell)
+    with pytest.raises(Refused, match="costs more than was declared"):
+        search.fit(X, Y)
+    assert not hasattr(search, "best_estimator_")
+
+
+# ---------------------------------------------------------------- what it shows
+def test_it_finds_the_better_candidate_and_shows_nothing_else():
+    search = PrivateSearchCV(
+        LogisticRegression(),
+        {"data_norm": [2.0, 5000.0]},
+        epsilon=6.0,
+        delta=1e-6,
+        n_runs=20,
+        random_state=1,
+    ).fit(X, Y)
+    assert search.best_params_ == {"data_norm": 2.0}
+    assert search.score(X, Y) > 0.85
+    assert abs(search.best_score_ - search.score(X, Y)) < 0.15
+    shown = {name for name in vars(search) if name.endswith("_") and not name.startswith("_")}
+    assert shown == {
+        "best_estimator_",
+        "best_index_",
+        "best_params_",
+        "best_score_",
+        "epsilon_per_run_",
+        "n_features_in_",
+        "privacy_",
+    }
+    assert search.best_estimator_.privacy_ is search.privacy_
+    np.testing.assert_array_equal(search.classes_, [False, True])
+    assert search.predict_proba(X[:3]).shape == (3, 2)
+
+
+def test_held_out_records_are_not_fitted():
+    """Labels of the held-out fifth may be anything: the model of a fixed candidate stays."""
+    other = Y.copy()
+    held = PrivateSearchCV(LogisticRegression(), GRID)._held_out(600)
+    assert held.sum() == 120
+    other[held] = ~other[held]
+    models = [
+        PrivateSearchCV(LogisticRegression(), {"data_norm": [1.0]}, n_runs=1.0001, random_state=2)
+        .fit(X, labels)
+        .best_estimator_
+        for labels in (Y, other)
+    ]
+    np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
+
+
+def test_regression_and_a_scoring_of_ones_own():
+    y = np.clip(X[:, 0], -2, 2)
+    search = PrivateSearchCV(
+        HuberRegressor(target_bounds=(-2, 2)),
+        {"data_norm": [1.0, 4.0]},
+        epsilon=8.0,
+        delta=1e-6,
+        scoring=lambda y, predicted: np.abs(y - predicted) < 0.5,
+        random_state=0,
+    ).fit(X, y)
+    assert search.score(X, y) > 0.5
+    assert not hasattr(search, "predict_proba")
+
+
+def test_the_planner_chooses_without_data():
+    search = PrivateSearchCV(
+        LogisticRegression(), {"solver": ["output_perturbation", "auto"]}, strategy="plan"
+    ).fit(X, Y)
+    assert search.best_params_ == {"solver": "auto"}
+    assert search.privacy_.epsilon == pytest.approx(1.0)
+    assert search.privacy_.private
+    again = clone(search).fit(X[::-1], ~Y)
+    assert again.best_params_ == search.best_params_
+
+
+def test_clone_pickle_and_reproducibility():
+    search = PrivateSearchCV(LogisticRegression(), GRID, epsilon=2.0, random_state=4)
+    assert clone(search).get_params()["estimator__epsilon"] == 1.0
+    one, two = clone(search).fit(X, Y), clone(search).fit(X, Y)
+    np.testing.assert_array_equal(one.best_estimator_.coef_, two.best_estimator_.coef_)
+    back = pickle.loads(pickle.dumps(one))
+    np.testing.assert_array_equal(back.predict(X), one.predict(X))
+    assert not one.privacy_.private
+    assert PrivateSearchCV(LogisticRegression(), GRID).fit(X, Y).privacy_.private
+
+
+def test_the_ledger_is_charged_once(tmp_path):
+    ledger = Ledger.create(tmp_path / "ledger.db", 2.0, 0.0, dataset="data")
+    search = PrivateSearchCV(LogisticRegression(), GRID, epsilon=1.5, ledger=ledger, dataset="data")
+    search.fit(X, Y)
+    assert search.privacy_.ledger["dataset"] == "data"
+    assert ledger.dataset("data").left[0] == pytest.approx(0.5, abs=0.01)
+    with pytest.raises(Refused):
+        search.fit(X, Y)
+    with pytest.raises(Refused):
+        PrivateSearchCV(LogisticRegression(), GRID, ledger=ledger, random_state=0).fit(X, Y)
+
+
+# ---------------------------------------------------------------- what it refuses
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"neighbouring": "add_remove"}, "splits records by their position"),
+        ({"param_grid": {"epsilon": [1, 2]}}, "epsilon is set by the search"),
+        ({"param_grid": []}, "no candidate"),
+        ({"strategy": "guess"}, "strategy must be"),
+        ({"holdout": 1.0}, "holdout must lie between"),
+        ({"n_runs": 0.5}, "expected number of runs"),
+        ({"law": "uniform"}, "the law must be one of"),
+        ({"estimator": LogisticRegression(ledger="x.db")}, "give the ledger to the search"),
+        ({"param_grid": {"data_norm": [-1.0]}}, "data_norm must be positive"),
+    ],
+)
+def test_one_clear_sentence(changes, words):
+    search = PrivateSearchCV(LogisticRegression(), GRID).set_params(**changes)
+    with pytest.raises(ValueError, match=words):
+        search.fit(X, Y)
+
+
+def test_other_estimators_are_refused():
+    from sklearn.linear_model import LogisticRegression as Plain
+
+    with pytest.raises(TypeError, match="linear estimator of privopt"):
+        PrivateSearchCV(Plain(), {"C": [1.0]}).fit(X, Y)
+
+
+def test_no_run_at_all_is_possible_with_a_poisson_law():
+    search = PrivateSearchCV(
+        LogisticRegression(), GRID, delta=1e-6, law="poisson", n_runs=1e-9, random_state=0
+    )
+    with pytest.raises(Refused, match="no candidate was drawn"):
+        search.fit(X, Y)

@@ -1,0 +1,85 @@
+"""Files: types, rows, and the same matrix from CSV and Parquet."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from privopt.tables import (
+    DeclaredColumns,
+    Schema,
+    column_types,
+    count_rows,
+    read_table,
+    write_table,
+)
+from privopt.tables.encoder import column_entries
+
+TABLE = {
+    "age": [20, None, 99],
+    "pay": [1.5, 2.5, None],
+    "zip": ["01234", "1234", None],
+    "ok": [True, False, None],
+    "when": [date(2020, 1, 1)] * 3,
+    "y": [1, 0, 1],
+}
+BOUNDS = """
+[target]
+column = "y"
+kind = "classes"
+classes = [0, 1]
+[columns]
+age = {kind = "numeric", lower = 0, upper = 100}
+pay = {kind = "numeric", lower = 0, upper = 5, missing = 1}
+zip = {kind = "categorical", categories = ["01234", "1234"]}
+ok = {kind = "categorical", categories = [false, true]}
+when = {kind = "ignored"}
+"""
+
+
+@pytest.fixture
+def files(tmp_path):
+    table = pa.table(TABLE)
+    pyarrow.csv.write_csv(table, tmp_path / "data.csv")
+    pyarrow.parquet.write_table(table, tmp_path / "data.parquet")
+    return [tmp_path / "data.csv", tmp_path / "data.parquet"]
+
+
+def test_types_and_rows(files):
+    for path in files:
+        types = column_types(path)
+        assert list(types) == list(TABLE)
+        assert (types["age"], types["pay"], types["ok"]) == ("integer", "number", "boolean")
+        assert types["when"] == "other"
+        assert count_rows(path) == 3
+    assert column_types(files[1])["zip"] == "text"
+
+
+def test_csv_and_parquet_give_the_same_matrix(files):
+    schema = Schema.from_toml(BOUNDS)
+    encoder = DeclaredColumns(column_entries(schema.used))
+    first, second = (encoder.fit_transform(read_table(path, schema.file_types)) for path in files)
+    assert np.array_equal(first, second)
+    assert first.tolist() == [
+        [0.2, 0.3, 1, 0, 0, 1],
+        [0.5, 0.5, 0, 1, 1, 0],
+        [0.99, 0.2, 0, 0, 0, 0],
+    ]
+
+
+def test_a_late_fraction_does_not_break_a_csv_file(tmp_path):
+    """Types come from the declaration, not from the first block of lines."""
+    path = tmp_path / "long.csv"
+    path.write_text("x,y\n" + "1,0\n" * 600_000 + "1.5,1\n")
+    assert read_table(path, {"x": "number"}).column("x")[-1].as_py() == 1.5
+
+
+def test_tables_are_written_by_their_suffix(tmp_path):
+    for name in ("a.csv", "b.parquet"):
+        write_table({"x": np.arange(3)}, tmp_path / "deep" / name)
+        assert read_table(tmp_path / "deep" / name).column("x").to_pylist() == [0, 1, 2]
