@@ -263,6 +263,29 @@ def test_account_errors(arguments, words):
     complains(run("account", *arguments), words)
 
 
+# ---------------------------------------------------------------- progress
+def test_a_bar_around_an_estimator_hears_of_its_steps():
+    """Steps of the run are counted, and nothing else is told; afterwards nobody listens."""
+    import numpy as np
+
+    from privopt import LogisticRegression
+    from privopt.solvers import PROGRESS
+
+    heard = []
+    token = PROGRESS.set(lambda done, total: heard.append((done, total)))
+    model = LogisticRegression(1.0, 1e-6, solver="noisy_gd", random_state=0)
+    try:
+        model.fit(np.eye(50), np.arange(50) % 2)
+    finally:
+        PROGRESS.reset(token)
+    steps = model.plan_.settings.n_iter
+    assert heard[-1] == (steps, steps)
+    assert [done for done, _ in heard] == sorted(done for done, _ in heard)
+    before = len(heard)
+    model.fit(np.eye(50), np.arange(50) % 2)
+    assert len(heard) == before
+
+
 # ---------------------------------------------------------------- demo
 def test_demo(tmp_path, monkeypatch):
     """Three splits instead of twenty; everything else is what a user gets."""
