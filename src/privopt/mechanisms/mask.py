@@ -43,8 +43,8 @@ PURE_SHARE = 0.005
 PURE_WIDTH = 0.02
 """Scale of that mask in units of the noise's standard deviation in one coordinate."""
 PURE_GROWTH = 1.03
-"""Hardened norm-Gamma noise is shorter, in mean, mean square and tails, than norm-Gamma noise of
-this many times its scale: 1/(1 - share) and the mask."""
+"""Bounds are computed for noise this many times as wide. The mean square of hardened norm-Gamma
+noise is that of noise 1.006 times as wide, 1/(1 - share) and the mask; the rest is for tails."""
 
 
 @dataclass(frozen=True, slots=True)
