@@ -1,6 +1,7 @@
 """Sphinx configuration: MyST pages, NumPy docstrings, the Furo theme."""
 
 import re
+import sys
 from importlib import import_module
 from importlib.metadata import version as installed_version
 from importlib.util import find_spec
@@ -85,6 +86,16 @@ def write_catalogue(app):
     (folder / "catalogue.md").write_text("\n".join(sections), encoding="utf-8")
 
 
+def write_guarantees(app):
+    """One page for each mechanism and each solver."""
+    sys.path.insert(0, str(app.srcdir))
+    try:
+        from guarantee_pages import write
+    finally:
+        sys.path.remove(str(app.srcdir))
+    write(Path(app.srcdir) / "generated" / "guarantees", as_markdown)
+
+
 def escape_bars(app, what, name, obj, options, lines):
     """||x|| is a norm, not a substitution of reStructuredText."""
     lines[:] = [outside_code(lambda text: text.replace("|", r"\|"), line) for line in lines]
@@ -97,5 +108,6 @@ def skip_member(app, what, name, obj, skip, options):
 
 def setup(app):
     app.connect("builder-inited", write_catalogue)
+    app.connect("builder-inited", write_guarantees)
     app.connect("autodoc-skip-member", skip_member)
     app.connect("autodoc-process-docstring", escape_bars)

@@ -55,6 +55,22 @@ def fitting(estimator: type, budget: Budget, n: int, **options: Any) -> Fit:
     return fit
 
 
+def settled(
+    estimator: type, budget: Budget, data: tuple[np.ndarray, np.ndarray], **options: Any
+) -> tuple[Fit, Any]:
+    """A fit whose solver the first fit, which comes along, has chosen: plans are public."""
+    n = len(data[0])
+    first = fitting(estimator, budget, n, **options)(*data, SeededSource(0))
+    if hasattr(first, "plan_"):
+        options["solver"] = first.plan_.name
+    return fitting(estimator, budget, n, **options), first
+
+
+def harmless(p: int, n: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    """Records that every estimator takes."""
+    return np.eye(n, p), np.where(np.arange(n) % 2, 1.0, -1.0)
+
+
 def readable(estimator: type, pair: Pair) -> bool:
     """Whether an estimator takes both data sets of a pair. Those that know no empty records refuse
     what is not a number, and none fits to no records at all."""
@@ -69,10 +85,9 @@ def takes(estimator: type, budget: Budget, pairs: list[Pair]) -> bool:
     """Whether an estimator takes one of the pairs, and the budget on harmless records."""
     if not any(readable(estimator, pair) for pair in pairs):
         return False
-    n, p = 60, pairs[0].first[0].shape[1]
-    X, y = np.eye(n, p), np.where(np.arange(n) % 2, 1.0, -1.0)
+    X, y = harmless(pairs[0].first[0].shape[1])
     try:
-        fitting(estimator, budget, n)(X, y, SeededSource(0))
+        fitting(estimator, budget, len(X))(X, y, SeededSource(0))
     except (Refused, ValueError):
         return False
     return True
