@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from importlib import import_module
 from importlib.metadata import version as installed_version
 from importlib.util import find_spec
@@ -109,6 +110,16 @@ def draw_gallery(app):
         os.chdir(back)
 
 
+def write_guarantees(app):
+    """One page for each mechanism and each solver."""
+    sys.path.insert(0, str(app.srcdir))
+    try:
+        from guarantee_pages import write
+    finally:
+        sys.path.remove(str(app.srcdir))
+    write(Path(app.srcdir) / "generated" / "guarantees", as_markdown)
+
+
 def escape_bars(app, what, name, obj, options, lines):
     """||x|| is a norm, not a substitution of reStructuredText."""
     lines[:] = [outside_code(lambda text: text.replace("|", r"\|"), line) for line in lines]
@@ -122,5 +133,6 @@ def skip_member(app, what, name, obj, skip, options):
 def setup(app):
     app.connect("builder-inited", write_catalogue)
     app.connect("builder-inited", draw_gallery)
+    app.connect("builder-inited", write_guarantees)
     app.connect("autodoc-skip-member", skip_member)
     app.connect("autodoc-process-docstring", escape_bars)

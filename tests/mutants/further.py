@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
+from scipy import stats
+from scipy.special import log_softmax
 from torch import nn
 
 import privopt.oracle.oracle as oracle_module
 from privopt import LogisticRegression, Problem
-from privopt.audit import hostile_pairs, replay
+from privopt.audit import hostile_pairs, record, replay
+from privopt.audit.mechanisms import audit_mechanism
+from privopt.audit.table import Row, case
 from privopt.estimators.linear_classifier import LinearClassifier
 from privopt.geometry import Box, L2Ball
-from privopt.losses import Huber
-from privopt.mechanisms import objective_perturbation
-from privopt.oracle import RowBounds, queries
+from privopt.losses import Huber, Quantile
+from privopt.mechanisms import (
+    Gate,
+    RankQuantile,
+    additive,
+    grid_walk,
+    objective_perturbation,
+    on_grid,
+    rank_quantile,
+    selection,
+)
+from privopt.noise import SeededSource
+from privopt.oracle import Oracle, RowBounds, queries
 from privopt.privacy import Accountant, Event, Log, accountant, profiles, spend
 from privopt.privacy.accountant import charge_of
 from privopt.privacy.kinds import Gaussian
@@ -25,7 +40,7 @@ from privopt.torch import checks as torch_checks
 from privopt.torch import make_private
 
 from .checks import minimised, replayed
-from .mutant import Mutant
+from .mutant import Check, Mutant
 
 DELTA = 1e-5
 ROWS = Problem(Huber(0.5), L2Ball(3.0))
@@ -92,8 +107,104 @@ def mixing_refused() -> str | None:
     return "a model with batch normalisation was taken"
 
 
+@cache
+def measured(name: str, runs: int, epsilon: float = 1.0) -> Check:
+    """A mechanism by itself is not refuted; false alarm 1e-6."""
+
+    def check() -> str | None:
+        found = audit_mechanism((name, epsilon), runs=runs, confidence=1 - 1e-6)
+        return f"epsilon >= {found.lower_bound:.2f}" if found.refuted else None
+
+    return check
+
+
+def ranked() -> str | None:
+    """Releases of a quantile by ranks have the density of the theorem; false alarm 1e-7."""
+    q, multiplier, width = 0.75, 0.5, 0.02
+    values = np.array([0.1, 0.2, 0.2, 0.5, 0.9])
+    source, mechanism = SeededSource(0), RankQuantile(multiplier, 0.0, 1.0, width)
+    rows = Oracle.over(
+        np.ones((5, 1)),
+        values,
+        neighbouring="zero_out",
+        bounds=RowBounds(1.0),
+        source=source,
+        classification=False,
+    ).everything()
+    sealed = rows.function(Quantile(q))
+    drawn = np.array([Gate(source).release(mechanism, sealed)[0] for _ in range(4000)])
+    edges = np.linspace(0, 1, 2001)
+    theta = (edges[:-1] + edges[1:]) / 2
+    below = (values[:, None] < theta - width).sum(axis=0)
+    up_to = (values[:, None] <= theta + width).sum(axis=0)
+    score = np.maximum(0, np.maximum(below - q * 5, q * 5 - up_to))
+    mass = np.exp(-score / (multiplier * 2 * q))
+    expected = (mass / mass.sum()).reshape(10, -1).sum(axis=1) * len(drawn)
+    seen = np.histogram(drawn, np.linspace(0, 1, 11))[0]
+    value = float(stats.chisquare(seen, expected).pvalue)
+    return f"releases beside their density, p={value:.0e}" if value < 1e-7 else None
+
+
+def walked() -> str | None:
+    """The enumerated law of a walk on a grid moves by at most epsilon between neighbours."""
+    run, pair, certificate = case(Row("grid_walk", 4.0, 0.0))
+    found = []
+    for side in (pair.first, pair.second):
+        tape = record(lambda X, y: run(X, y, SeededSource(0)), side)[1]
+        (release,) = tape.releases
+        mechanism: Any = release.mechanism
+        walk, target = mechanism.prepared(release.payload, release.reach)
+        found.append(mechanism.density(walk, target)[1])
+    heights = [log_softmax(one) for one in found]
+    moved = float(np.abs(heights[0] - heights[1]).max())
+    return f"a loss of {moved:.3g}" if moved > certificate.epsilon * (1 + 1e-9) else None
+
+
 # ---------------------------------------------------------------- mutants
+def by_themselves() -> Iterator[Mutant]:
+    """Mechanisms that no solver's list reaches, or not by its tightest attack."""
+
+    def quieter(module: Any, name: str) -> tuple[Any, str, Any]:
+        honest = getattr(module, name)
+        return module, name, lambda source, scale, size: honest(source, scale / 2, size)
+
+    for mechanism, module, name, runs in (
+        ("Laplace", additive, "laplace", 5000),
+        ("ReportNoisyMax", selection, "laplace", 15_000),
+        ("PermuteAndFlip", selection, "exponential", 4000),
+    ):
+        yield Mutant(
+            f"{mechanism}: half the {name} noise, seen by an attack",
+            (quieter(module, name),),
+            measured(mechanism, runs),
+            "attack",
+            quick=mechanism == "Laplace",
+        )
+    laplace = on_grid.discrete_laplace
+    yield Mutant(
+        "HardenedLaplace: half the integers of its noise, seen by an attack",
+        ((on_grid, "discrete_laplace", lambda source, size: laplace(source, size) // 2),),
+        measured("HardenedLaplace", 5000),
+        "attack",
+    )
+    yield Mutant(
+        "RankQuantile: half the movement of a rank",
+        ((rank_quantile, "choose", lambda source, heights: _CHOOSE(source, 2 * heights)),),
+        ranked,
+        "law",
+    )
+    ranged = grid_walk.loss_range
+    yield Mutant(
+        "GridWalk: a quarter of the loss's range",
+        ((grid_walk, "loss_range", lambda *args: ranged(*args) / 4),),
+        walked,
+        "exact",
+        quick=False,
+    )
+
+
 def further() -> Iterator[Mutant]:
+    yield from by_themselves()
     ask = oracle_module.View.ask
 
     def kept(self: Any, query: Any, at: Any = None, *, steps: Any = None) -> Any:
@@ -198,3 +309,4 @@ def further() -> Iterator[Mutant]:
 
 
 _ANSWERS: dict[int, Any] = {}
+_CHOOSE = rank_quantile.choose

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from privopt.audit.fits import estimators, fitting, readable, takes
+from privopt.audit.fits import estimators, harmless, readable, settled, takes
 from privopt.audit.neighbours import Pair, hostile_pairs
 from privopt.audit.replay import Run, replay
 from privopt.audit.table import Row, case, rows
@@ -136,5 +136,5 @@ def _solve(name: str, problem: Problem, budget: Budget) -> Run:
 
 
 def _fit(name: str, budget: Budget) -> Run:
-    fit = fitting(estimators()[name], budget, PUBLIC)
+    fit, _ = settled(estimators()[name], budget, harmless(P, PUBLIC))
     return lambda X, y: fit(X, y, 0)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from privopt.audit.fits import estimators, fitting, takes
+from privopt.audit.fits import estimators, settled, takes
 from privopt.audit.neighbours import EMPTY, Pair
 from privopt.audit.statistical import Finding, audit
 from privopt.audit.trials import Trial
@@ -258,11 +258,8 @@ def _solve(name: str, budget: Budget) -> tuple[Trial, Pair, Certificate]:
 
 def _fit(name: str, budget: Budget) -> tuple[Trial, Pair, Certificate]:
     """The estimator as a user calls it; that it chooses its solver is left to the first fit."""
-    n, p = FIT_RECORDS, 1
     name, _, bounded = name.partition("(")
     options: dict[str, Any] = {"bounds": (-1.0, 1.0)} if bounded else {}
-    pair = crowd_pair(budget, n, p, True)
-    first = fitting(estimators()[name], budget, n, **options)(*pair.first, SeededSource(0))
-    if hasattr(first, "plan_"):
-        options["solver"] = first.plan_.name
-    return fitting(estimators()[name], budget, n, **options), pair, first.privacy_
+    pair = crowd_pair(budget, FIT_RECORDS, 1, True)
+    fit, first = settled(estimators()[name], budget, pair.first, **options)
+    return fit, pair, first.privacy_

@@ -1,4 +1,10 @@
-"""Additive noise: Gaussian, Laplace, norm-Gamma and their l_r relatives, in units of the reach."""
+"""Additive noise: Gaussian, Laplace, norm-Gamma and their l_r relatives, in units of the reach.
+
+References: Dwork, McSherry, Nissim and Smith (2006) for Laplace noise; Dong, Roth and Su (2022) for
+the exact profile of Gaussian noise; Chaudhuri, Monteleoni and Sarwate (2011) for norm-Gamma noise;
+Hardt and Talwar (2010) for noise of other norms; Gopi, Lee, Liu, Shen and Tian (2023) for the
+generalized Gaussian.
+"""
 
 from __future__ import annotations
 
