@@ -197,6 +197,7 @@ def plot(path: str, curves: dict[tuple[str, int], list[float]]) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import NullFormatter
 
     figure, panels = plt.subplots(1, len(DIMENSIONS), figsize=(12, 4), sharey=True)
     for axes, (d, sizes) in zip(panels, DIMENSIONS.items(), strict=True):
@@ -204,6 +205,7 @@ def plot(path: str, curves: dict[tuple[str, int], list[float]]) -> None:
             values = curves[name, d]
             axes.loglog(sizes, values, "o-", label=f"{name}: {slope(sizes, values):.2f}")
         axes.axhline(START, color="grey", linestyle=":")
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_title(f"d = {d}")
         axes.set_xlabel("records")
         axes.legend(title="slope", fontsize=7)

@@ -100,6 +100,7 @@ def test_the_maps_invert_each_other_inside(order):
 
 def test_l2_is_projected_gradient_descent():
     mirror = mirror_of(LpBall(2.0, 1.0), 3)
+    assert mirror == mirror_of(L2Ball(1.0), 3)
     x, y = np.array([0.5, 0.1, 0.0]), np.array([1.0, -2.0, 0.2])
     np.testing.assert_allclose(mirror.step(x, y), L2Ball(1.0).project(x - y), atol=1e-12)
 
@@ -113,6 +114,6 @@ def test_hoelder_is_tight_along_the_ascent(order):
 
 
 def test_sets_without_a_mirror_map():
-    for domain in (LpBall(3.0, 1.0), LpBall(math.inf, 1.0), L2Ball(1.0)):
+    for domain in (LpBall(3.0, 1.0), LpBall(math.inf, 1.0), L2Ball(1.0, centre=[0.0, 1.0, 0.0])):
         with pytest.raises(ValueError, match="no mirror map"):
             mirror_of(domain, 3)

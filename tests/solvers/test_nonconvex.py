@@ -70,7 +70,7 @@ def test_a_loss_that_is_not_convex_is_never_minimised_inside_a_mechanism(name, m
             refused.append(sentence)
             continue
         taken += 1
-        if taken % 11 == 1:
+        if taken % 23 == 1:
             declare(Plan(solver, facts, budget, solver.settings(facts, budget)))
     assert all(sentence.endswith(".") for sentence in refused)
     # The same types, convex: what is refused above is refused for its convexity.
@@ -107,7 +107,7 @@ def test_mechanisms_that_need_convexity_refuse_by_themselves(mechanism):
 
 def test_the_ranking_promises_nothing_that_is_not_proved():
     seen = set()
-    for facts in list(all_facts())[::7]:
+    for facts in list(all_facts())[::17]:
         budget = Budget(1.0, 1e-5, facts.neighbouring)
         ranking = rank(facts, budget)
         kept = [plan.promised for plan in ranking.plans]
