@@ -30,6 +30,8 @@ NAMES = (
     "correlated",
     "online",
     "torch_speed",
+    "planner_regret",
+    "accounting_speed",
     "peers",
     "coefficient_noise",
 )

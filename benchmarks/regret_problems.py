@@ -8,7 +8,7 @@ columns.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -149,8 +149,3 @@ def real(name: str, problem: Problem) -> tuple[Any, np.ndarray]:
         return X, np.where(y > 0, 1.0, -1.0)
     bottom, top = data.target_bounds
     return X, np.clip((y - (bottom + top) / 2) / ((top - bottom) / 2), -1.0, 1.0)
-
-
-def with_epsilon(case: Case, epsilon: float) -> Case:
-    """The same problem with another budget."""
-    return replace(case, budget=replace(case.budget, epsilon=epsilon))

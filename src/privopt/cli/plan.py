@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.table import Table
@@ -21,6 +21,8 @@ from privopt.cli.options import (
 if TYPE_CHECKING:
     from privopt.planner import Ranking
     from privopt.privacy import Budget
+
+Page = dict[str, Any]
 
 FILE = "For a file"
 LEAST = 20
@@ -55,37 +57,72 @@ def plan(
     ] = None,
 ) -> None:
     """Rank the algorithms for a problem, or for the model of a file, without using its data."""
+    from privopt.cache import remembered
+
+    with plain_errors():
+        if data is not None:
+            from privopt.privacy import Budget
+
+            budget = Budget(epsilon, delta, neighbouring.value)
+            ranking, name = _of_file(data, target, bounds, model, n, budget)
+            _show(_page(ranking, name, ranking.facts.p))
+            console.print("\nWhat another epsilon would buy:", highlight=False)
+            console.print(str(ranking.best.frontier()), markup=False, highlight=False)
+            return
+        if n is None or p is None:
+            raise ValueError("give a file, or --n and --p.")
+        asked = (loss.value, radius, data_norm, n, p, epsilon, delta, neighbouring.value, models)
+        # The same question again is answered without loading any numerics.
+        _show(remembered("plan", asked, lambda: _made(*asked), _whole))
+
+
+def _made(
+    loss: str,
+    radius: float | None,
+    data_norm: float,
+    n: int,
+    p: int,
+    epsilon: float,
+    delta: float,
+    neighbouring: str,
+    models: int,
+) -> Page:
     from privopt import Budget, Problem
     from privopt import plan as make_plan
     from privopt.geometry import L2Ball, WholeSpace
 
-    with plain_errors():
-        budget = Budget(epsilon, delta, neighbouring.value)
-        if data is not None:
-            ranking, name = _of_file(data, target, bounds, model, n, budget)
-        else:
-            if n is None or p is None:
-                raise ValueError("give a file, or --n and --p.")
-            domain = WholeSpace() if radius is None else L2Ball(radius)
-            problem, name = Problem(_loss(loss), domain, data_norm=data_norm), loss.value
-            ranking = make_plan(problem, n=n, p=p, budget=budget, repeats=models)
-        _show(ranking, name, p)
-        if data is not None:
-            console.print("\nWhat another epsilon would buy:", highlight=False)
-            console.print(str(ranking.best.frontier()), markup=False, highlight=False)
+    domain = WholeSpace() if radius is None else L2Ball(radius)
+    problem = Problem(_loss(LossName(loss)), domain, data_norm=data_norm)
+    budget = Budget(epsilon, delta, cast(Any, neighbouring))
+    ranking = make_plan(problem, n=n, p=p, budget=budget, repeats=models)
+    return _page(ranking, loss, p)
 
 
-def _show(ranking: Ranking, name: str, p: int | None) -> None:
+def _page(ranking: Ranking, name: str, p: int) -> Page:
+    """What is shown of a ranking, as plain values."""
     from privopt.planner.explain import COLUMNS, notes, rows
 
     facts, budget = ranking.facts, ranking.budget
-    p = facts.p if p is None else p
     size = f"n={facts.n}, p={p}, epsilon={budget.epsilon:g}, delta={budget.delta:g}"
-    table = Table(title=f"{name}, {size}", box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    lines, room, shown = rows(ranking), console.width, 0
-    for place, column in enumerate(COLUMNS):
+    lines = [list(row) for row in rows(ranking)]
+    columns, sentences = list(COLUMNS), notes(ranking)
+    return {"title": f"{name}, {size}", "columns": columns, "rows": lines, "notes": sentences}
+
+
+def _whole(page: Any) -> bool:
+    """Whether a kept page is one: rows as wide as the columns, and texts everywhere."""
+    cells = [cell for row in page["rows"] for cell in row]
+    texts = [page["title"], *page["columns"], *page["notes"], *cells]
+    wide = all(len(row) == len(page["columns"]) for row in page["rows"])
+    return wide and all(isinstance(text, str) for text in texts)
+
+
+def _show(page: Page) -> None:
+    table = Table(title=page["title"], box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    columns, lines, room, shown = page["columns"], page["rows"], console.width, 0
+    for place, column in enumerate(columns):
         width = max([len(line[place]) for line in lines] + [len(w) for w in column.split()])
-        last = place == len(COLUMNS) - 1
+        last = place == len(columns) - 1
         # On a narrow terminal the last columns are left out rather than squeezed.
         if room < (LEAST if last else width + 2):
             break
@@ -93,11 +130,11 @@ def _show(ranking: Ranking, name: str, p: int | None) -> None:
         room, shown = room - width - 2, place + 1
     for line in lines:
         table.add_row(*line[:shown])
-    if ranking.plans:
+    if lines:
         console.print(table)
-    for sentence in notes(ranking):
+    for sentence in page["notes"]:
         console.print(f"[dim]{sentence}[/dim]", highlight=False)
-    if not ranking.plans:
+    if not lines:
         raise ValueError("no solver applies.")
 
 

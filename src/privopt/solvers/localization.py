@@ -99,7 +99,6 @@ class Localization(Solver):
 
     name: ClassVar[str] = "localization"
     summary: ClassVar[str] = "output perturbation, then a private search in a small ball around it"
-    reference: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         sentence = refuse_unless_convex(self.name, facts)
