@@ -46,11 +46,13 @@ complaints = Console(stderr=True)
 @contextmanager
 def plain_errors() -> Iterator[None]:
     """Show what went wrong in one sentence, without a traceback."""
-    from privopt.privacy import Refused
-
     try:
         yield
-    except (ValueError, TypeError, Refused, OSError) as problem:
+    except (ValueError, TypeError, RuntimeError, OSError) as problem:
+        from privopt.privacy import Refused  # only now: it brings numerics along
+
+        if isinstance(problem, RuntimeError) and not isinstance(problem, Refused):
+            raise
         text = f"[red]error:[/red] {escape(str(problem))}"  # a column's name may hold brackets
         complaints.print(text, highlight=False, soft_wrap=True)
         raise typer.Exit(2) from None

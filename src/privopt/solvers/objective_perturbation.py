@@ -85,8 +85,10 @@ class ObjectivePerturbationSolver(Solver):
         return None
 
     def leads(self, facts: Facts) -> bool:
-        # On a simplex or polytope the solution is often a vertex, which iterates reach exactly.
-        return not isinstance(facts.problem.domain, (Simplex, Polytope))
+        # On a simplex or polytope the solution is often a vertex, which iterates reach exactly; a
+        # loss that bends sharply needs a strong ridge, which iterates do without.
+        cornered = isinstance(facts.problem.domain, (Simplex, Polytope))
+        return not cornered and facts.smoothness() < facts.problem.size * facts.lipschitz()
 
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> ObjectiveSettings:
         noise: Noise | None = choices.pop("noise", None)
