@@ -279,7 +279,8 @@ def test_an_undeclared_label_is_refused_or_empty(folder, table):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--target", "sic"], "--target is 'sic', but bounds.toml was written for 'sick'"),
+        (["--target", "age"], "--target is 'age', but bounds.toml was written for 'sick'"),
+        (["--target", "sik", "--bounds", "no.toml"], "did you mean 'sick'?"),
         (["--bounds", "no.toml"], "`privopt init-bounds` writes one"),
         (["--epsilon", 0], "epsilon must be a positive finite number"),
         (["--delta", 1.5], "delta must lie in [0, 1)"),

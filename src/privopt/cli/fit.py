@@ -79,9 +79,12 @@ def fit(
 ) -> None:
     """Fit a private model to a CSV or Parquet file; write the model and its certificate."""
     from privopt.tables import column_types, learn, read_table
+    from privopt.tables.schema import check_target
 
     with plain_errors():
         types = column_types(data)
+        if target is not None:
+            check_target(target, types, data.name)
         if bounds is None:
             schema = _undeclared(data, types, target, data_norm, classes)
         else:
@@ -140,11 +143,9 @@ def _undeclared(
 ) -> Schema:
     """Columns that are numbers and taken as they are, with a bound on whole rows."""
     from privopt.tables import Column, Schema, Target
-    from privopt.tables.schema import check_target
 
     if target is None:
         raise ValueError("say which column to predict: --target NAME.")
-    check_target(target, types, data.name)
     if norm is None:
         raise ValueError(
             f"bounds are missing: `privopt init-bounds {data} --target {target}` writes "
