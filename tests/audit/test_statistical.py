@@ -273,12 +273,12 @@ def test_cases_are_neighbours_that_the_certificate_speaks_of(relation):
 
 def test_half_the_noise_of_a_solver_is_refuted(monkeypatch):
     """The table is not blind: output perturbation that draws half of what it declares."""
-    from privopt.mechanisms import output_perturbation as module
+    from privopt.mechanisms import mask
 
     row = Row("output_perturbation", 4.0, DELTA)
     assert not audit_row(row, runs=1500, confidence=0.999).refuted
-    honest = module.gaussian
-    monkeypatch.setattr(module, "gaussian", lambda source, s, size: honest(source, s / 2, size))
+    honest = mask.discrete_gaussian
+    monkeypatch.setattr(mask, "discrete_gaussian", lambda source, size: honest(source, size) // 2)
     assert audit_row(row, runs=1500, confidence=0.999).refuted
 
 
