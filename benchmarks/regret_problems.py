@@ -99,7 +99,6 @@ def real_cases() -> Iterator[Case]:
         ("bike", Absolute(), ball, [1.0]),
         ("diabetes", Squared(residual_clip=1.0), ball, [1.0, 4.0]),
         ("madelon", Logistic(), L1Ball(5.0), [1.0]),
-        ("newsgroups", Logistic(), L1Ball(20.0), [4.0]),
     ]
     for name, loss, domain, epsilons in table:
         for epsilon in epsilons:

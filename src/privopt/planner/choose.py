@@ -91,8 +91,8 @@ def rank(facts: Facts, budget: Budget) -> Ranking:
 
 def _led(plan: Plan) -> bool:
     """Whether no simulation is needed to put a plan first."""
-    facts, solver = plan.facts, plan.solver
-    return solver.leads(facts) or solver.prefer(facts, plan.budget) is not None
+    facts, budget, solver = plan.facts, plan.budget, plan.solver
+    return solver.leads(facts, budget) or solver.prefer(facts, budget) is not None
 
 
 def _simulated(plan: Plan, simulation: Simulation) -> Plan:

@@ -52,7 +52,8 @@ class Simulation:
 
     def __init__(self, facts: Facts, budget: Budget) -> None:
         small = facts.p <= MOST_PARAMETERS and isinstance(facts.problem.domain, QUICK)
-        self.possible = small and facts.convex and not facts.prior
+        features = facts.p > (facts.problem.intercept > 0)
+        self.possible = small and features and facts.convex and not facts.prior
         self.facts, self.budget = shape(facts, budget) if self.possible else (facts, budget)
 
     def looseness(self, solver: Solver) -> float | None:

@@ -89,19 +89,24 @@ class ExponentialSampling(Solver):
             )
         if not facts.convex:
             return f"{self.name} needs a convex loss; {loss} is not convex."
-        try:
-            body = body_of(facts.problem.domain, facts.p)
-        except Refused as refusal:
-            return f"{self.name}: {refusal}"
         curved = facts.problem.loss.curved
         most = sandwich.MOST_DIMENSION if curved else cells.MOST_DIMENSION
-        if body.dimension > most:
+        dimension = facts.p
+        if dimension <= most + 1:  # a body of many dimensions would not fit into memory
+            try:
+                dimension = body_of(facts.problem.domain, facts.p).dimension
+            except Refused as refusal:
+                return f"{self.name}: {refusal}"
+        if dimension > most:
             other = "objective_perturbation" if facts.smooth else "noisy_gd"
             return (
                 f"{self.name} draws exactly from {loss} in at most {most} dimensions, here "
-                f'there are {body.dimension}: use solver="{other}".'
+                f'there are {dimension}: use solver="{other}".'
             )
         return None
+
+    def leads(self, facts: Facts, budget: Budget) -> bool:
+        return facts.p == 1 and budget.pure  # an exact draw, of the smallest error there is
 
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> ExponentialSettings:
         noise: Noise | None = choices.pop("noise", None)

@@ -84,7 +84,7 @@ class ObjectivePerturbationSolver(Solver):
             )
         return None
 
-    def leads(self, facts: Facts) -> bool:
+    def leads(self, facts: Facts, budget: Budget) -> bool:
         # On a simplex or polytope the solution is often a vertex, which iterates reach exactly; a
         # loss that bends sharply needs a strong ridge, which iterates do without.
         cornered = isinstance(facts.problem.domain, (Simplex, Polytope))

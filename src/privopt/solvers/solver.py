@@ -125,7 +125,7 @@ class Solver(ABC):
         """Settings for other facts or another budget, of a plan that had ``settings``."""
         return self.settings(facts, budget)
 
-    def leads(self, facts: Facts) -> bool:
+    def leads(self, facts: Facts, budget: Budget) -> bool:
         """Whether it measures best, or nearly so, wherever its bound is the smallest: then the
         planner has nothing to simulate."""
         return False
