@@ -195,7 +195,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         public = {**self._public(budget, n), "epsilon": budget.epsilon}
         plans = [fit_nothing(self._made(one, public), X, y).plan_ for one in candidates]
         known = all(plan.predicted is not None for plan in plans)
-        errors = [plan.predicted if known else plan.settings.bound for plan in plans]
+        errors = [(known and plan.predicted) or plan.settings.bound for plan in plans]
         index = int(np.argmin(errors))
         own = {"random_state": self.random_state, "ledger": self.ledger, "dataset": self.dataset}
         fitted = self._made(candidates[index], {**public, **own}).fit(X, y)
