@@ -291,4 +291,4 @@ def test_every_public_estimator_takes_a_ledger():
     assert {*CLASSIFIERS, *REGRESSORS} <= set(found)
     for kind in found:
         if not hasattr(kind, "partial_fit"):  # a stream is charged as a whole, by its owner
-            assert {"ledger", "dataset"} <= set(kind().get_params()), kind.__name__
+            assert {"ledger", "dataset"} <= set(kind._get_param_names()), kind.__name__

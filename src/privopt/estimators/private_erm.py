@@ -72,6 +72,9 @@ class PrivateERM(LinearModel):
         Charges every fit to the budget of ``dataset``, or refuses it before the data is read.
     dataset : str, optional
         Name of the budget in the ledger; may be left out if there is only one.
+    hardened : bool or "auto", default="auto"
+        Releases in exact integers: "auto" where the solver can, True or refuse, False in floating
+        point.
 
     Attributes
     ----------
@@ -115,6 +118,7 @@ class PrivateERM(LinearModel):
         random_state: int | None = None,
         ledger: Any = None,
         dataset: str | None = None,
+        hardened: bool | str = "auto",
     ) -> None:
         self.problem = problem
         self.epsilon = epsilon
@@ -129,6 +133,7 @@ class PrivateERM(LinearModel):
         self.random_state = random_state
         self.ledger = ledger
         self.dataset = dataset
+        self.hardened = hardened
 
     # ------------------------------------------------------------ predict
     def predict(self, X: Any) -> np.ndarray:
@@ -185,7 +190,7 @@ class PrivateERM(LinearModel):
         return self._given()
 
     def _plan(self, facts: Facts, budget: Budget) -> Plan:
-        make = partial(choose, **(self.settings or {}))
+        make = partial(choose, hardened=self.hardened, **(self.settings or {}))
         return choose_for_group(facts, budget, self.solver, make)
 
     def _targets(self, y: np.ndarray) -> Targets:

@@ -105,7 +105,9 @@ def _simulated(plan: Plan, simulation: Simulation) -> Plan:
     if plan.solver.reference:
         return plan
     loose = simulation.looseness(plan.solver)
-    return plan if loose is None else replace(plan, predicted=loose * plan.settings.bound)
+    if loose is None:
+        return plan
+    return replace(plan, predicted=max(loose * plan.settings.bound, simulation.floor))
 
 
 def _sorted(plans: list[Plan]) -> list[Plan]:

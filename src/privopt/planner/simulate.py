@@ -15,6 +15,7 @@ on public facts, and a wrong looseness can only make the planner choose worse.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -61,15 +62,28 @@ class Simulation:
         facts, budget = self.facts, self.budget
         if not self.possible or solver.refuse(facts, budget) is not None:
             return None
-        key = {
-            "solver": solver.name,
-            "facts": repr(facts),
-            "epsilon": round(budget.epsilon, 6),
-            "delta": budget.delta,
-            "neighbouring": budget.neighbouring,
-        }
-        found = remembered("looseness", key, lambda: self._measured(solver), _plausible)
+        found = self._kept(solver.name, lambda: self._measured(solver))
         return None if found == "refused" else float(found)
+
+    @cached_property
+    def floor(self) -> float:
+        """Simulated errors below this are no different from each other."""
+        return float(self._kept("trivial", lambda: max(SMALL * self._trivial(), 1e-12)))
+
+    def _kept(self, what: str, make: Callable[[], float | str]) -> Any:
+        key = {
+            "what": what,
+            "facts": repr(self.facts),
+            "epsilon": round(self.budget.epsilon, 6),
+            "delta": self.budget.delta,
+            "neighbouring": self.budget.neighbouring,
+        }
+        return remembered("looseness", key, make, _plausible)
+
+    def _trivial(self) -> float:
+        """What a model that has learned nothing loses."""
+        objective, centre = self._objective, self.facts.problem.domain.centre(self.facts.p)
+        return objective(centre) - objective.least
 
     @cached_property
     def _objective(self) -> _Objective:
@@ -88,9 +102,8 @@ class Simulation:
                 found.append(self._objective(self._run(solver, settings, seed)))
             except Refused:
                 return "refused"
-        objective, centre = self._objective, self.facts.problem.domain.centre(self.facts.p)
-        floor = max(SMALL * (objective(centre) - objective.least), 1e-9)
-        return max(float(np.mean(found)) - objective.least, floor) / settings.bound
+        # What is left below the objective's own precision says nothing.
+        return max(float(np.mean(found)) - self._objective.least, 1e-9) / settings.bound
 
     def _run(self, solver: Solver, settings: Settings, seed: int) -> np.ndarray:
         source, problem = SeededSource(SEED + seed), self.facts.problem

@@ -223,7 +223,8 @@ def _pair(entry: Any) -> tuple[Kind, int]:
 @lru_cache(maxsize=256)
 def _curve(tuned: Tuned, neighbouring: Neighbouring) -> np.ndarray:
     """One run's Renyi bounds at ``ORDERS``."""
-    return np.array([tuned._one_run(float(order), neighbouring) for order in ORDERS])
+    found = (tuned._one_run(float(order), neighbouring) for order in ORDERS)
+    return np.array([math.inf if value is None else value for value in found])
 
 
 @lru_cache(maxsize=256)
