@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from contextlib import contextmanager
 from unittest.mock import patch
 
 import jsonschema
@@ -61,8 +62,9 @@ def test_every_estimator_pays(records, ledger, kind, delta):
     model = kind(1.0, delta, ledger=ledger, dataset="people").fit(X, y)
     budget = ledger.dataset()
     assert budget.counts["committed"] == 1
-    assert budget.spent[0] == pytest.approx(model.privacy_.epsilon, rel=0.05)
-    assert budget.left[0] < 3.4
+    # At the ledger's larger delta Gaussian noise costs less.
+    assert 0.85 * model.privacy_.epsilon < budget.spent[0] < 1.05 * model.privacy_.epsilon
+    assert budget.left[0] < 3.9
     mark = model.privacy_.ledger
     assert mark["dataset"] == "people"
     assert ledger.verify(model.privacy_) == 3
@@ -110,23 +112,33 @@ def test_gaussian_fits_compose_as_the_accountant_says(records, tmp_path):
 def test_refused_when_short_before_the_data_is_read(records, tmp_path):
     ledger = Ledger.create(tmp_path / "ledger.db", 1.0)
     with (
-        patch.object(Oracle, "over", side_effect=AssertionError("read")) as over,
+        _reads(records) as seen,
         pytest.raises(Refused, match=r"needs epsilon=2 at delta=0, and epsilon=1 at delta=0 is"),
     ):
         LogisticRegression(2.0, ledger=ledger).fit(*records)
-    assert not over.called
+    assert not seen
     assert ledger.head[0] == 1
 
 
-def test_the_charge_is_on_the_disk_before_the_data_is_read(records, ledger):
-    seen = []
-    honest = Oracle.over
+@contextmanager
+def _reads(records, look=lambda: None):
+    """What ``look`` sees when an oracle takes these records; plans make up data of their own."""
+    honest, seen = Oracle.over, []
 
-    def spy(*arguments, **options):
-        seen.append((ledger.dataset().counts["open"], ledger.dataset().left[0]))
-        return honest(*arguments, **options)
+    def spy(X, *arguments, **options):
+        if np.array_equal(X, records[0]):
+            seen.append(look())
+        return honest(X, *arguments, **options)
 
     with patch.object(Oracle, "over", spy):
+        yield seen
+
+
+def test_the_charge_is_on_the_disk_before_the_data_is_read(records, ledger):
+    def look():
+        return ledger.dataset().counts["open"], ledger.dataset().left[0]
+
+    with _reads(records, look) as seen:
         LogisticRegression(1.0, ledger=ledger).fit(*records)
     assert seen == [(1, 3.0)]
 
@@ -136,7 +148,7 @@ def test_a_fit_that_fails_after_paying_stays_paid(records, ledger):
         patch.object(Oracle, "over", side_effect=MemoryError),
         pytest.raises(MemoryError),
     ):
-        LogisticRegression(1.0, ledger=ledger).fit(*records)
+        LogisticRegression(1.0, solver="objective_perturbation", ledger=ledger).fit(*records)
     assert ledger.dataset().left[0] == 3.0
     assert ledger.dataset().counts["burned"] == 1
 
