@@ -103,8 +103,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
     --------
     >>> import numpy as np
     >>> from privopt import LogisticRegression, PrivateSearchCV
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.standard_normal((4000, 2))
+    >>> angle = np.linspace(0, 2 * np.pi, 4000)
+    >>> X = np.column_stack([np.cos(angle), np.sin(angle)])
     >>> search = PrivateSearchCV(
     ...     LogisticRegression(), {"data_norm": [0.5, 2.0, 8.0]}, epsilon=3.0
     ... ).fit(X, X[:, 0] > 0)
