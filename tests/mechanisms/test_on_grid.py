@@ -169,7 +169,7 @@ def test_hardened_where_it_can_be():
     assert not choose_hardened(None, True, 1e-4, 10**6)
     assert not choose_hardened(None, True, 0.01, 10**9)
     assert choose_hardened(None, False, 10.0, 100, 50)
-    assert not choose_hardened(None, False, 1e5, 100, 50)  # its mask would be too wide
+    assert not choose_hardened(None, False, 1e8, 100, 50)  # its mask would be too wide
     assert not choose_hardened(None, False, 1e-4, 100, 50)
     assert not choose_hardened(False, True, 10.0, 100)
     for gaussian, multiplier, records in ((False, 1e7, 10), (True, 1e-4, 10), (True, 0.01, 10**9)):
@@ -189,9 +189,9 @@ def test_pure_gradient_descent():
 
     assert run(1.0)["exact_releases"] == 2
     assert run(1.0, hardened=False) is None
-    assert run(1e-5) is None
+    assert run(1e-8) is None
     with pytest.raises(ValueError, match="hardened=True needs"):
-        run(1e-5, hardened=True)
+        run(1e-8, hardened=True)
 
 
 # ---------------------------------------------------------------- counts

@@ -856,7 +856,11 @@ def accounting() -> Iterator[Mutant]:
     )
     yield mutant(
         "calibration returns the wrong end of its bracket",
-        (accountant.Accountant, "holds", lambda self, c, e, d: _HOLDS(self, c, 1.2 * e, d)),
+        (
+            accountant.Accountant,
+            "_surplus",
+            lambda self, c, e, d: _SURPLUS(self, c, 1.2 * e, d),
+        ),
         check=within_budget,
     )
     yield mutant(
@@ -968,7 +972,7 @@ def accounting() -> Iterator[Mutant]:
     )
 
 
-_HOLDS = accountant.Accountant.holds
+_SURPLUS = accountant.Accountant._surplus
 
 
 def _half_first(honest: Callable[..., Any]) -> Callable[..., Any]:

@@ -17,6 +17,7 @@ from privopt.privacy.kinds import (
     SampledGaussian,
     kind_from_dict,
 )
+from privopt.privacy.tuning import Tuned
 
 EXAMPLES = [
     Gaussian(0.5, 0.25),
@@ -26,6 +27,7 @@ EXAMPLES = [
     ObjectiveGaussian(0.4, 0.1, True, 2),
     SampledGaussian(0.1, 0.7),
     FixedSizeGaussian(0.1, 0.7),
+    Tuned("poisson", 3.0, 0.0, (((Pure(0.1), 2),), ((Gaussian(0.5, 0.25), 1),))),
 ]
 
 

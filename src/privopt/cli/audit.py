@@ -192,6 +192,7 @@ def _replay(target: str | None, workers: int) -> list[str]:
         f"{names} solvers and estimators in {len(wanted)} settings, {pairs} pairs of neighbours "
         f"replayed, {len(bad)} findings.",
         highlight=False,
+        soft_wrap=True,
     )
     return list(dict.fromkeys(bad))
 
