@@ -54,8 +54,8 @@ from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
 MOST_PHASES = 12
 SHARE = 0.6
 """Part of the first term of the bound that counts when phases are chosen: the excess falls faster
-with the number of leaves in practice, and the whole of it gave one phase too many. With this share
-the choice was the best of 2..6 phases in all of 14 settings, 10^4 to 3 10^5 records."""
+with the number of leaves in practice, and the whole of it gave one phase too many. The share was
+chosen on 14 settings of 10^4 to 3 10^5 records, where it leads to the best of 2..6 phases."""
 
 
 @dataclass(frozen=True)
