@@ -396,6 +396,6 @@ def test_it_is_ahead_of_plain_perturbation_on_badly_scaled_columns():
                 1.0, DELTA, bounds=(low, high), solver=solver, random_state=seed
             ).fit(X[:4000], y[:4000])
             found.append(fitted.score(X[4000:], y[4000:]))
-    assert np.mean(ours) > np.mean(plain) + 0.03
+    assert np.mean(ours) > np.mean(plain) + 0.04
     assert min(ours) > max(plain)
     assert np.mean(ours) > 0.8
