@@ -41,7 +41,8 @@ class TensorStream(Stream):
         self._failed = True
         noise: Any = self._noise.next(lambda: gaussian_like(source, 1.0, payload))  # type: ignore
         self._failed = False
-        return noise.mul_(self._mechanism.multiplier * reach.radius).add_(payload)
+        std = self._mechanism.multiplier * reach.radius
+        return torch.add(payload, noise, alpha=std, out=noise)
 
 
 class TensorNoise(NoiseStream):
