@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 
 import pytest
@@ -9,10 +10,10 @@ import torch
 from torch import nn
 
 from privopt import Refused
-from privopt.torch.compiled import CompiledSum
+from privopt.torch.compiled import KNOWN, CompiledSum
 
 from .models import cross_entropy
-from .runs import data, run, training, weights
+from .runs import data, net, run, training, weights
 
 
 @pytest.mark.parametrize("microbatch", [None, 4])
@@ -79,6 +80,35 @@ def test_a_replaced_module_or_buffer_is_traced_anew():
             private.step(cross_entropy, x, targets=y)
         ends.append(weights(model))
     torch.testing.assert_close(*ends)
+
+
+def test_a_second_run_of_a_model_is_not_compiled_again(monkeypatch):
+    """For as long as the first is alive, and only with the same clip, size and layers."""
+    traced = []
+    honest = CompiledSum._traced
+    monkeypatch.setattr(
+        CompiledSum, "_traced", lambda self, *a: traced.append(self) or honest(self, *a)
+    )
+    model = net()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    ends, runs = [], []
+    for choices in ({}, {}, {"clip_norm": 0.1}, {"batch_size": 30}, {"clipping": "automatic"}):
+        model.load_state_dict(before)
+        runs.append(training(model, compile="eager", random_state=3, **choices))
+        run(runs[-1])
+        ends.append(weights(model))
+        alone = training(random_state=3, **choices)
+        run(alone)
+        torch.testing.assert_close(weights(alone.model), ends[-1])
+    assert len(traced) == 4
+    model[0].bias.requires_grad_(False)
+    runs.append(training(model, compile="eager"))
+    run(runs[-1])
+    assert len(traced) == 5
+    del runs
+    traced.clear()
+    gc.collect()
+    assert len(KNOWN[model]) == 0
 
 
 def test_gradients_do_not_lie_where_the_next_sum_is_written(monkeypatch):

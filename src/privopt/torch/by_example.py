@@ -32,6 +32,9 @@ class Part:
     def parameters(self) -> list[nn.Parameter]:
         return list(self.trained().values())
 
+    def manner(self) -> tuple[Any, ...]:
+        return "by example", self.batched
+
 
 def by_example(
     part: Part,

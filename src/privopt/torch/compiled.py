@@ -9,17 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_map
 
 from privopt.privacy.budget import Refused
 from privopt.torch.arguments import arguments_of, leaves_of
 from privopt.torch.engine import Engine, LossFunction
+from privopt.torch.rounding import slack
 
 FEW = 4
+
+Graph = Callable[..., tuple[Tensor, Tensor]]
+
+KNOWN: WeakKeyDictionary[nn.Module, WeakValueDictionary[Any, Graph]] = WeakKeyDictionary()
+"""Graphs of a model, for as long as a run that uses them is alive: a second run of the same model
+does not compile it again."""
 
 
 class CompiledSum:
@@ -27,7 +35,7 @@ class CompiledSum:
 
     def __init__(self, engine: Engine, size: int, backend: str) -> None:
         self._engine, self.size, self._backend = engine, size, backend
-        self._graphs: dict[Any, Callable[..., tuple[Tensor, Tensor]]] = {}
+        self._graphs: dict[Any, Graph] = {}
         self._last: tuple[int, torch.device, Tensor] | None = None
 
     def clipped_sum(
@@ -50,6 +58,9 @@ class CompiledSum:
         device = engine.parameters[0].device
         keep = self._mask(count, device)
         key = (
+            (self._backend, self.size, engine.clip, engine.margin(device.type)),
+            (slack(engine.dtype), slack(engine.dtype, convolved=True)),
+            engine.shape(),
             _identity(loss),
             spec if isinstance(spec, int) else str(spec),
             tuple([(row.shape, row.dtype) for row in rows]),
@@ -65,7 +76,11 @@ class CompiledSum:
             cut = tree_map(lambda x: x[:few] if isinstance(x, Tensor) else x, leaves)
             engine.clipped(loss, *arguments_of(cut, spec), few)
         if key not in self._graphs:
-            self._graphs[key] = self._traced(loss, spec, places, others, rows, keep)
+            known = KNOWN.setdefault(engine.model, WeakValueDictionary())
+            graph = known.get(key)
+            if graph is None:
+                graph = self._traced(loss, spec, places, others, rows, keep)
+            known[key] = self._graphs[key] = graph
         with torch.no_grad():
             found, lost = self._graphs[key](*rows, keep)
             if not bool(lost):

@@ -51,6 +51,9 @@ class Layer:
     def parameters(self) -> list[nn.Parameter]:
         return [p for p in self.module.parameters(recurse=False) if p.requires_grad]
 
+    def manner(self) -> tuple[Any, ...]:
+        return self.rule, self.shared
+
 
 Unit = Layer | Part
 
@@ -87,6 +90,10 @@ class Engine:
         )
 
     # ------------------------------------------------------------ structure
+    def shape(self) -> tuple[Any, ...]:
+        """Which layers follow a rule, and how the other parts are called."""
+        return tuple([(unit.name, *unit.manner()) for unit in self.units])
+
     def run_example_by_example(self) -> None:
         """Give up all rules: the whole model runs on copies of its parameters."""
         self.units = [Part("", self.model)]

@@ -22,6 +22,15 @@ class Structure:
             for module in self.modules
             for held in (module._parameters, module._buffers, module._modules)
         ]
+        # What is held here keeps its name: nothing else can be given it.
+        self._names = tuple([tuple([id(value) for value in before]) for _, before in self._held])
+        self._hash = hash(self._names)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Structure) and self._names == other._names
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def same(self) -> bool:
         """Whether all modules hold what they held."""
