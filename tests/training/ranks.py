@@ -1,4 +1,4 @@
-"""Scenarios of training in several processes: ``python ranks.py FOLDER``.
+"""Scenarios of training in several processes: ``python -m tests.training.ranks FOLDER``.
 
 Each process writes what it has seen to ``FOLDER/SCENARIO/RANK.pt``; ``test_processes`` reads it.
 """
@@ -319,15 +319,19 @@ def main(folder: Path) -> None:
 
 def spread(count: int, action: Callable[[int], Any], folder: Path) -> list[Any]:
     """What an action returns in each of several processes, those that live to its end."""
-    context = multiprocessing.get_context("fork")
-    arguments = [(action, rank, count, folder) for rank in range(count)]
-    workers = [context.Process(target=worker, args=these) for these in arguments]
+    forked([partial(worker, action, rank, count, folder) for rank in range(count)])
+    files = sorted(folder.glob("*.pt"))
+    return [torch.load(file, weights_only=False) for file in files]
+
+
+def forked(actions: list[Callable[[], None]]) -> int:
+    """Each action in a process of its own, all at once; how many of them fail."""
+    workers = [multiprocessing.get_context("fork").Process(target=action) for action in actions]
     for one in workers:
         one.start()
     for one in workers:
         one.join()
-    files = sorted(folder.glob("*.pt"))
-    return [torch.load(file, weights_only=False) for file in files]
+    return sum(one.exitcode != 0 for one in workers)
 
 
 def worker(action: Callable[[int], Any], rank: int, count: int, folder: Path) -> None:

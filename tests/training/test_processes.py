@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
-from filelock import FileLock
 from scipy import stats
 
 import privopt
@@ -17,34 +12,12 @@ from privopt.privacy import Refused
 from privopt.torch import processes
 
 from . import ranks
+from .runs import in_processes
 
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory):
-    """What the processes of a scenario have written, in the order of their ranks."""
-    if sys.platform != "linux":
-        pytest.skip("the processes are forked and meet on Linux's loopback device")
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_TESTRUNUID" in os.environ:  # run once for all workers of the tests
-        folder = folder.parent
-    with FileLock(folder / "ranks.lock"):
-        if not (folder / "ranks").exists():
-            done = subprocess.run(
-                [sys.executable, ranks.__file__, str(folder / "ranks")],
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-                capture_output=True,
-                text=True,
-                timeout=300,
-                check=False,
-            )
-            assert done.returncode == 0, done.stderr
-
-    def read(scenario):
-        files = sorted((folder / "ranks" / scenario).glob("*.pt"))
-        return [torch.load(file, weights_only=False) for file in files if file.stem.isdigit()]
-
-    read.folder = folder / "ranks"
-    return read
+    return in_processes("ranks", tmp_path_factory)
 
 
 @pytest.mark.parametrize(("scenario", "count"), [("same", 2), ("uneven", 3), ("crowded", 4)])

@@ -99,6 +99,11 @@ class PrivateTraining:
         return self._schedule.expected_batch_size
 
     @property
+    def processes(self) -> int:
+        """How many processes train together."""
+        return self._processes.count
+
+    @property
     def noise_std(self) -> float:
         """Standard deviation of one step's fresh noise in a coordinate of the summed gradient."""
         return self.plan.noise_multiplier * self._reach(0).radius
