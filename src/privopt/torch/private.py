@@ -135,15 +135,14 @@ class PrivateTraining:
         processes = self._processes
         processes.check_unchanged()
         self._begin()
-        total, problem = self._like, None
-        try:
-            goals = targets if isinstance(targets, tuple) else (targets,)
+        goals = targets if isinstance(targets, tuple) else (targets,)
+
+        def paid() -> Tensor:
             total = self._sum(loss, inputs, keywords, goals)
             self._bill.pay(self._private)
-        except Exception as found:
-            problem = found
-        processes.agree(problem, self._like.device)
-        self._release(total)
+            return total
+
+        self._release(processes.together(paid, self._like.device))
 
     def _begin(self) -> None:
         """Before the first step: all processes go on from one state, and with one model."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -74,18 +74,12 @@ class Processes:
         return members[self.rank :: self.count]
 
     def together(self, action: Callable[[], Result], device: torch.device) -> Result:
-        """The result of an action that succeeds in every process, or in none."""
-        problem: Exception | None = None
+        """The result of an action that succeeds in every process; if it fails in one, all raise."""
+        result, problem, others = None, None, 0
         try:
             result = action()
         except Exception as found:
             problem = found
-        self.agree(problem, device)
-        return result  # type: ignore[possibly-undefined]
-
-    def agree(self, problem: Exception | None, device: torch.device) -> None:
-        """Raise in every process if one of them has a problem."""
-        others = 0
         if self.count > 1:
             problems = torch.tensor(int(problem is not None), device=device)
             dist.all_reduce(problems)
@@ -94,16 +88,16 @@ class Processes:
             raise problem
         if others:
             raise Refused("another process refused, and says why: none of them goes on.")
+        return cast(Result, result)
 
     def check_same(self, facts: Any, device: torch.device) -> None:
         """Refuse processes with different settings: their sums would have different reaches."""
-        same = self.told(facts) == facts
-        problem = (
-            None
-            if same
-            else Refused("the processes were given different settings, data or states.")
-        )
-        self.agree(problem, device)
+
+        def check() -> None:
+            if self.told(facts) != facts:
+                raise Refused("the processes were given different settings, data or states.")
+
+        self.together(check, device)
 
     def check_unchanged(self) -> None:
         if _place() != (self.rank, self.count):
