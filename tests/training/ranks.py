@@ -27,6 +27,7 @@ import privopt
 from privopt.noise import SilentSource, Source
 from privopt.torch import make_private
 from privopt.torch import noise as noise_module
+from privopt.torch.processes import Processes
 
 RUNS: dict[str, dict[str, Any]] = {
     name: {"noise": name}
@@ -41,7 +42,7 @@ KEPT = ("independent", "banded", "blt", "honaker")
 SCENARIOS = [
     *(("same", 2), ("uneven", 3), ("crowded", 4), ("variance", 2), ("variance", 4)),
     *(("covariance", 2), ("shares", 2), ("refused", 2), ("without_0", 2), ("without_1", 2)),
-    *(("saved", 2), ("resumed", 2), ("resumed", 3), ("mixed", 2)),
+    *(("halfway", 2), ("saved", 2), ("resumed", 2), ("resumed", 3), ("mixed", 2)),
 ]
 LEDGER = {"epsilon": 3.0, "delta": 3e-5, "composition": "basic"}
 
@@ -216,6 +217,18 @@ def killed(rank: int, victim: int) -> Any:
     return said, torch.equal(before, weights(private)), private.steps_done
 
 
+def halfway(rank: int, folder: Path) -> Any:
+    """One of the processes dies after it has drawn its noise, before it tells the others."""
+    private = training(noise="blt")
+    x, y = next(iter(private.loader))
+    before = weights(private)
+    gather = Processes.gather if rank == 0 else lambda *_: os._exit(0)
+    with patch.object(Processes, "gather", gather):
+        said = refusal(lambda: private.step(loss, x, targets=y))
+    unmoved = torch.equal(before, weights(private)) and private.steps_done == 0
+    return said, unmoved, len(private._gate.log), private.epsilon_spent()
+
+
 def refused(rank: int, folder: Path) -> Any:
     """What goes wrong in one process stops all of them, and training can go on."""
     found = {"clip": refusal(lambda: training(clip_norm=1.0 + rank))}
@@ -330,7 +343,9 @@ def forked(actions: list[Callable[[], None]]) -> int:
     for one in workers:
         one.start()
     for one in workers:
-        one.join()
+        one.join(150)
+        if one.is_alive():
+            one.kill()
     return sum(one.exitcode != 0 for one in workers)
 
 

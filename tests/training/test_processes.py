@@ -111,6 +111,15 @@ def test_without_one_of_them_there_is_no_step(seen, victim):
     assert steps == 1
 
 
+def test_a_step_that_breaks_off_is_charged(seen):
+    """The survivor has drawn noise: its model is as it was, and the step is in its log."""
+    ((said, unmoved, events, spent),) = seen("halfway2")
+    assert said.startswith(("RuntimeError", "DistBackendError"))
+    assert unmoved
+    assert events == 1
+    assert 0 < spent < 2
+
+
 def test_a_problem_of_one_is_a_problem_of_all(seen):
     one, other = seen("refused2")
     for found in (one, other):

@@ -92,7 +92,7 @@ def test_lightning(lightning, tmp_path):
     loop.fit(first)
     file = tmp_path / "first.ckpt"
     loop.save_checkpoint(file)
-    second = PrivateModule(run_of(net(), noise="blt"), mean_free)
+    second = PrivateModule(lambda device: run_of(net().to(device), noise="blt"), mean_free)
     trainer(lightning, tmp_path, enable_checkpointing=False).fit(second, ckpt_path=file)
     assert second.private.steps_done == 21
     assert second.private.epsilon_spent() == pytest.approx(3.0)

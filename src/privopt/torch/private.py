@@ -236,7 +236,7 @@ class PrivateTraining:
     # ------------------------------------------------------------ guarantee
     def epsilon_spent(self, delta: float | None = None) -> float:
         """Epsilon of the steps so far, at the budget's delta or another one."""
-        if not self.steps_done:
+        if not len(self._gate.log):
             return 0.0
         accountant = Accountant(self.budget.neighbouring)
         return accountant.epsilon(
