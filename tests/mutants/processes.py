@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from privopt.noise import SeededSource
+from privopt.noise import SeededSource, SilentSource, Source
 from privopt.privacy import Refused
 from privopt.torch import states as states_module
 from privopt.torch.processes import Processes
@@ -61,7 +61,7 @@ def processes() -> Iterator[Mutant]:
     yield mutant("noise on all shares from all of them", "gather", _noise_everywhere)
     yield mutant("noise before the sums are added up", "collect", _noise_in_each_sum)
     yield mutant("all of them draw the same noise", "of_process", _the_same, SeededSource)
-    yield mutant("a share without noise", "together", _one_without_noise)
+    yield mutant("a share without noise", "source", _one_is_silent)
     yield mutant("the last coordinates belong to nobody", "shares", _rest_forgotten)
     yield mutant("shares that overlap", "shares", _overlapping)
     yield mutant("only the owner's own sum counts", "collect", lambda self, total: self.own(total))
@@ -90,10 +90,8 @@ def _the_same(self: SeededSource, rank: int) -> SeededSource:
     return self
 
 
-def _one_without_noise(self: Processes, action: Any, device: Any) -> Any:
-    sealed = action.args[1]
-    released = TOGETHER(self, action, device)
-    return released if self.first else sealed._payload
+def _one_is_silent(self: Processes, source: Source) -> Source:
+    return SilentSource() if self.rank else SOURCE(self, source)
 
 
 def _rest_forgotten(self: Processes, size: int) -> list[slice]:
@@ -111,4 +109,4 @@ def _from_the_start(states: list[dict[str, Any]], own: slice) -> dict[str, Any]:
 
 
 COLLECT, GATHER, SHARES = Processes.collect, Processes.gather, Processes.shares
-TOGETHER, CUT = Processes.together, states_module._cut
+SOURCE, CUT = Processes.source, states_module._cut
