@@ -31,6 +31,7 @@ NAMES = (
     "correlated",
     "online",
     "torch_speed",
+    "torch_processes",
     "planner_regret",
     "accounting_speed",
     "peers",

@@ -69,6 +69,7 @@ from .ledger_bugs import ledger
 from .masks import masks
 from .mutant import Mutant
 from .nonconvex import nonconvex
+from .processes import processes
 from .streams import streams
 from .torch_bugs import training
 from .tuning import tuning
@@ -1107,6 +1108,7 @@ ALL: list[Mutant] = [
         integers,
         masks,
         training,
+        processes,
         further,
         users,
         tuning,

@@ -185,8 +185,7 @@ MODES = (
     Mode(
         "N5",
         "noise of several processes: on each of them, on none, or the same on all",
-        (r"\brank", "worker", "world"),
-        "Each process keys its own source, and a copy in another process draws other noise.",
+        ("^processes:",),
     ),
     Mode(
         "N6",

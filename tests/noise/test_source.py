@@ -177,6 +177,23 @@ def test_streams_do_not_disturb_each_other():
     assert words(SeededSource(5), "noise") != words(SeededSource(5), "coins")
 
 
+@pytest.mark.parametrize("make", [SecureSource, lambda: SeededSource(0)])
+def test_processes_have_streams_of_their_own(make):
+    """Of one source or of copies of it in other processes, and apart from its own streams."""
+    one, other = make(), make()
+    sources = [one, *(one.of_process(rank) for rank in range(4)), other.of_process(4)]
+    seen = [tuple(words(source, stream)) for source in sources for stream in STREAMS]
+    seen += [tuple(one.apart().integers(2**64, size=4, dtype=np.uint64)) for _ in range(4)]
+    assert len(set(seen)) == len(seen) == 16
+    assert all(source.private == one.private for source in sources)
+
+
+def test_a_seed_reproduces_the_streams_of_processes():
+    draws = [words(SeededSource(7).of_process(3), "noise") for _ in range(2)]
+    assert draws[0] == draws[1] != words(SeededSource(8).of_process(3), "noise")
+    assert not gaussian(SilentSource().of_process(3), 1.0, 5).any()
+
+
 def test_a_seeded_source_leaves_the_global_generator_alone():
     np.random.seed(0)  # noqa: NPY002
     before = np.random.get_state()[1].tolist()  # noqa: NPY002

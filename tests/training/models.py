@@ -7,6 +7,7 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.data import Dataset
 
 CLASSES = 3
 
@@ -280,3 +281,27 @@ def random_model(seed):
     with torch.no_grad():
         size = math.prod(body(torch.zeros(1, *shape)).shape)
     return flat(body, size=size), torch.randn(6, *shape), torch.randint(0, CLASSES, (6,))
+
+
+class Sentences(Dataset):
+    """Six words each; the label is whether the first is odd."""
+
+    def __init__(self, n=61):
+        made = torch.Generator().manual_seed(0)
+        self.words = torch.randint(1, 20, (n, 6), generator=made)
+
+    def __len__(self):
+        return len(self.words)
+
+    def __getitem__(self, i):
+        words = self.words[i]
+        return {"input_ids": words, "attention_mask": words.new_ones(6), "labels": words[0] % 2}
+
+
+def tiny_bert(transformers, seed=0):
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    quiet = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    shape = {"vocab_size": 20, "intermediate_size": 8, "max_position_embeddings": 8}
+    torch.manual_seed(seed)
+    config = transformers.BertConfig(**sizes, **quiet, **shape)
+    return transformers.BertForSequenceClassification(config)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
 import torch
+from filelock import FileLock
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -40,3 +47,32 @@ def run(private, epochs=1):
 
 def weights(model):
     return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def in_processes(script, tmp_path_factory):
+    """Runs a script of this folder once, and reads what its processes have written for a scenario,
+    in the order of their ranks."""
+    if sys.platform != "linux":
+        pytest.skip("the processes are forked and meet on Linux's loopback device")
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_TESTRUNUID" in os.environ:  # run once for all workers of the tests
+        folder = folder.parent
+    with FileLock(folder / f"{script}.lock"):
+        if not (folder / script).exists():
+            done = subprocess.run(
+                [sys.executable, "-m", f"tests.training.{script}", str(folder / script)],
+                cwd=Path(__file__).parents[2],
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+
+    def read(scenario):
+        files = sorted((folder / script / scenario).glob("*.pt"))
+        return [torch.load(file, weights_only=False) for file in files if file.stem.isdigit()]
+
+    read.folder = folder / script
+    return read

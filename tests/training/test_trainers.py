@@ -5,17 +5,20 @@ from __future__ import annotations
 import copy
 import logging
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 from privopt.privacy import Refused
 from privopt.torch import make_private
 from privopt.torch.clip import Clip
 from privopt.torch.rounding import WIDE_MARGIN
+
+from .models import Sentences, tiny_bert
 
 BUDGET = {"epsilon": 3.0, "delta": 1e-5, "noise": "independent", "random_state": 0}
 
@@ -89,7 +92,7 @@ def test_lightning(lightning, tmp_path):
     loop.fit(first)
     file = tmp_path / "first.ckpt"
     loop.save_checkpoint(file)
-    second = PrivateModule(run_of(net(), noise="blt"), mean_free)
+    second = PrivateModule(lambda device: run_of(net().to(device), noise="blt"), mean_free)
     trainer(lightning, tmp_path, enable_checkpointing=False).fit(second, ckpt_path=file)
     assert second.private.steps_done == 21
     assert second.private.epsilon_spent() == pytest.approx(3.0)
@@ -99,35 +102,24 @@ def test_lightning(lightning, tmp_path):
         trainer(lightning, tmp_path, 1, enable_checkpointing=False).fit(second)
 
 
+def test_lightning_strategies_that_cut_the_model_are_refused(lightning):
+    from privopt.torch.lightning import PrivateModule
+
+    module = PrivateModule(run_of(net()), mean_free)
+    for strategy in (lightning.pytorch.strategies.FSDPStrategy(), type("Cut", (), {})()):
+        module._trainer = SimpleNamespace(strategy=strategy, world_size=1)
+        with pytest.raises(Refused, match="may cut the model"):
+            module.setup("fit")
+        module.setup("test")
+
+
 # ------------------------------------------------------------ Hugging Face
-class Sentences(Dataset):
-    def __init__(self, n=61):
-        made = torch.Generator().manual_seed(0)
-        self.words = torch.randint(1, 20, (n, 6), generator=made)
-
-    def __len__(self):
-        return len(self.words)
-
-    def __getitem__(self, i):
-        words = self.words[i]
-        return {"input_ids": words, "attention_mask": words.new_ones(6), "labels": words[0] % 2}
-
-
 @pytest.fixture
 def transformers(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("accelerate")
     return transformers
-
-
-def classifier(transformers):
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
-    quiet = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    shape = {"vocab_size": 20, "intermediate_size": 8, "max_position_embeddings": 8}
-    torch.manual_seed(0)
-    config = transformers.BertConfig(**sizes, **quiet, **shape)
-    return transformers.BertForSequenceClassification(config)
 
 
 def arguments(transformers, folder, **choices):
@@ -145,7 +137,7 @@ def test_hugging_face(transformers, tmp_path):
     """By hand and by the Trainer: the same weights; logs and results hold nothing private."""
     from privopt.torch.huggingface import PrivateTrainer, label_loss
 
-    model = classifier(transformers)
+    model = tiny_bert(transformers)
     other, data = copy.deepcopy(model), Sentences()
     loader = DataLoader(data, batch_size=10, collate_fn=transformers.default_data_collator)
     by_hand = make_private(other, constant(other)[0], loader, epochs=2, **BUDGET)
@@ -179,7 +171,7 @@ def test_hugging_face_goes_on_from_a_checkpoint(transformers, tmp_path):
     def trainer(**choices):
         args = arguments(transformers, tmp_path, save_strategy="steps", save_steps=4, **choices)
         budget = BUDGET | {"noise": "blt", "random_state": None}
-        model = classifier(transformers)
+        model = tiny_bert(transformers)
         return PrivateTrainer(model, args, train_dataset=Sentences(), private=budget)
 
     whole = trainer()
@@ -207,7 +199,7 @@ def test_hugging_face_in_half_precision(transformers, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Clip, "factors", factors)
     args = arguments(transformers, tmp_path, bf16=True, num_train_epochs=1)
-    model = classifier(transformers)
+    model = tiny_bert(transformers)
     PrivateTrainer(model, args, train_dataset=Sentences(), private=BUDGET).train()
     assert margins
     assert min(margins) >= WIDE_MARGIN
@@ -227,4 +219,22 @@ def test_hugging_face_arguments_that_do_not_fit(transformers, tmp_path, choices,
 
     args = arguments(transformers, tmp_path, **choices)
     with pytest.raises(ValueError, match=words):
-        PrivateTrainer(classifier(transformers), args, train_dataset=Sentences(), private=BUDGET)
+        PrivateTrainer(tiny_bert(transformers), args, train_dataset=Sentences(), private=BUDGET)
+
+
+@pytest.mark.parametrize(
+    ("place", "words"), [("accelerator", "FSDP may cut the model"), ("args", "one for each device")]
+)
+def test_hugging_face_on_devices_that_do_not_fit(transformers, tmp_path, monkeypatch, place, words):
+    from accelerate.utils import DistributedType
+
+    from privopt.torch.huggingface import PrivateTrainer
+
+    args = arguments(transformers, tmp_path)
+    if place == "args":
+        monkeypatch.setattr(type(args), "n_gpu", 2)
+    else:
+        kind = property(lambda self: DistributedType.FSDP)
+        monkeypatch.setattr(transformers.trainer.Accelerator, "distributed_type", kind)
+    with pytest.raises(Refused, match=words):
+        PrivateTrainer(tiny_bert(transformers), args, train_dataset=Sentences(), private=BUDGET)

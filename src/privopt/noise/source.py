@@ -30,6 +30,11 @@ class Source:
         streams stand must not tell how often that was."""
         raise NotImplementedError
 
+    def of_process(self, rank: int) -> Source:
+        """The source of one of several processes that add noise to one release, each to its share:
+        the streams of different ranks are independent."""
+        raise NotImplementedError
+
 
 class SecureSource(Source):
     """AES-128 in counter mode, keyed by the operating system; a new key after every fork.
@@ -62,6 +67,9 @@ class SecureSource(Source):
     def apart(self) -> np.random.Generator:
         return _fresh_generator()
 
+    def of_process(self, rank: int) -> Source:
+        return SecureSource()  # keyed by the operating system: unlike any other
+
     def __reduce__(self) -> NoReturn:
         raise TypeError("a secure noise source cannot be pickled or copied: make a new one.")
 
@@ -82,8 +90,11 @@ class SeededSource(Source):
     def __init__(self, seed: int | np.integer | np.random.RandomState) -> None:
         if isinstance(seed, np.random.RandomState):
             seed = int(seed.randint(2**31))
-        self._seeds = np.random.SeedSequence(int(seed))
-        noise, coins = self._seeds.spawn(2)
+        self._begin(np.random.SeedSequence(int(seed)))
+
+    def _begin(self, seeds: np.random.SeedSequence) -> None:
+        self._seeds = seeds
+        noise, coins = seeds.spawn(2)
         self._noise = np.random.Generator(np.random.Philox(noise))
         self._coins = np.random.Generator(np.random.Philox(coins))
 
@@ -97,6 +108,12 @@ class SeededSource(Source):
 
     def apart(self) -> np.random.Generator:
         return np.random.Generator(np.random.Philox(self._seeds.spawn(1)[0]))
+
+    def of_process(self, rank: int) -> Source:
+        other = SeededSource.__new__(type(self))
+        # Two numbers: ``spawn`` gives this seed's own streams one.
+        other._begin(np.random.SeedSequence(self._seeds.entropy, spawn_key=(rank, 0)))
+        return other
 
 
 class SilentSource(SeededSource):

@@ -204,7 +204,7 @@ class PrivateLoader:
 
     def _members(self, step: int) -> np.ndarray:
         if step not in self._drawn:
-            self._drawn[step] = self._processes.share(step, lambda: self._schedule.draw(step))
+            self._drawn[step] = self._processes.deal(step, lambda: self._schedule.draw(step))
         return self._drawn[step]
 
     def _batches(self, steps: range) -> Iterator[Any]:

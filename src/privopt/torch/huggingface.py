@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from accelerate.utils import DistributedType
 from torch import Tensor
 from torch.utils.data import DataLoader
 from transformers import Trainer
@@ -17,6 +18,8 @@ from privopt.torch.prepare import make_private
 from privopt.torch.private import PrivateTraining
 
 STATE = "private.pt"
+WHOLE = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
+"""Where every process has the whole model."""
 
 
 def label_loss(output: Any, labels: Tensor) -> Tensor:
@@ -28,7 +31,9 @@ class PrivateTrainer(Trainer):
     """``transformers.Trainer`` with private steps.
 
     The trainer's optimizer, schedule, logging and checkpoints stay. ``per_device_train_batch_size``
-    is the expected batch size and ``num_train_epochs`` the epochs that the budget pays for. Logs
+    times the number of processes is the expected batch size, and ``num_train_epochs`` are the
+    epochs that the budget pays for. In several processes the trainer wraps the model, but the
+    clipped gradients of a step never pass through the wrapper: it has nothing to average. Logs
     hold ``epsilon`` in place of the training loss, which is private. The trainer's
     ``max_grad_norm`` cuts the noisy gradient: free, but set it to 0 to keep the steps as they are.
 
@@ -64,8 +69,14 @@ class PrivateTrainer(Trainer):
             )
         if chosen.max_steps > 0 or chosen.num_train_epochs != int(chosen.num_train_epochs):
             raise ValueError("the budget pays for whole epochs: set num_train_epochs alone.")
-        if chosen.world_size > 1 or chosen.n_gpu > 1:
-            raise Refused("this trainer is private in one process on one device alone.")
+        if chosen.n_gpu > 1:
+            raise Refused("a process trains privately on one device: start one for each device.")
+        kind = self.accelerator.distributed_type
+        if kind not in WHOLE or getattr(self.accelerator, "parallelism_config", None) is not None:
+            raise Refused(
+                f"{kind.value} may cut the model or its gradients into pieces: train privately "
+                "with the whole model in every process."
+            )
         if chosen.fp16 or chosen.auto_find_batch_size:
             raise ValueError("private steps take neither fp16 (use bf16) nor auto_find_batch_size.")
         chosen.ignore_data_skip = True  # a resumed run knows by itself which batch comes next
@@ -75,7 +86,7 @@ class PrivateTrainer(Trainer):
         if self.private is None:
             loader = DataLoader(
                 self.train_dataset,  # type: ignore[arg-type]
-                batch_size=self.args.train_batch_size,
+                batch_size=self.args.train_batch_size * self.args.world_size,
                 collate_fn=self._get_collator_with_removed_columns(self.data_collator, "training"),
                 num_workers=self.args.dataloader_num_workers,
                 pin_memory=self.args.dataloader_pin_memory and torch.cuda.is_available(),
@@ -116,8 +127,9 @@ class PrivateTrainer(Trainer):
     # ------------------------------------------------------------ checkpoints
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
-        if self.private is not None:
-            torch.save(self.private.state_dict(), Path(output_dir) / STATE)
+        states = [] if self.private is None else self.private.state_dicts()
+        if states:  # in process 0
+            torch.save(states, Path(output_dir) / STATE)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import torch
 from lightning import LightningModule
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 
 from privopt.privacy.budget import Refused
 from privopt.torch.engine import LossFunction
@@ -20,21 +23,54 @@ class PrivateModule(LightningModule):
     Lightning does with gradients afterwards is post-processing. Override ``split`` for batches that
     are not a tuple of inputs and one target, and ``configure_optimizers`` to add a schedule.
 
+    In several processes (``strategy="ddp"``) Lightning wraps the model, but the clipped gradients
+    of a step never pass through the wrapper: it has nothing to average, and noise is added once.
+
     A Lightning checkpoint holds the run's state beside the model and is therefore secret: publish
     the model alone.
 
     Parameters
     ----------
-    private : PrivateTraining
-        What ``make_private`` returned, for a model that is already on its device.
+    private : PrivateTraining or callable
+        What ``make_private`` returned, for a model that is already on its device; or a function
+        from the device to that, called in ``fit``. Processes that Lightning starts know each other
+        only there, and need the function.
     loss : callable
         From the model's output and the target to one loss for each example.
     """
 
-    def __init__(self, private: PrivateTraining, loss: LossFunction) -> None:
+    private: PrivateTraining
+
+    def __init__(
+        self,
+        private: PrivateTraining | Callable[[torch.device], PrivateTraining],
+        loss: LossFunction,
+    ) -> None:
         super().__init__()
         self.automatic_optimization = False  # Lightning's own would use gradients without noise
-        self.model, self.private, self.loss = private.model, private, loss
+        self.loss = loss
+        self._make = None if isinstance(private, PrivateTraining) else private
+        if isinstance(private, PrivateTraining):
+            self.model, self.private = private.model, private
+
+    def setup(self, stage: str) -> None:
+        """Begin the run, now that the processes know each other."""
+        if stage != "fit":
+            return
+        strategy = self.trainer.strategy
+        if not isinstance(strategy, SingleDeviceStrategy) and type(strategy) is not DDPStrategy:
+            raise Refused(
+                f"{type(strategy).__name__} may cut the model or its gradients into pieces: train "
+                'privately on one device, or with strategy="ddp".'
+            )
+        if self._make is not None:
+            self.private, self._make = self._make(strategy.root_device), None
+            self.model = self.private.model
+        elif self.private.processes != self.trainer.world_size:
+            raise Refused(
+                "the run was made before its processes knew each other: give PrivateModule a "
+                "function that calls make_private."
+            )
 
     def forward(self, *inputs: Any, **keywords: Any) -> Any:
         """The model's."""
@@ -64,8 +100,8 @@ class PrivateModule(LightningModule):
         self.log("epsilon", self.private.epsilon_spent())
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the run's state, which is secret."""
-        checkpoint[STATE] = self.private.state_dict()
+        """Add the run's state, that of all processes, which is secret."""
+        checkpoint[STATE] = self.private.state_dicts()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Go on with the run that was saved."""

@@ -108,7 +108,8 @@ def make_private(
     (Denisov et al., 2022). Division by the expected batch size comes after the noise.
 
     In several processes (``torch.distributed`` initialised before, a whole model and the whole data
-    set in each) S_t is the sum over all of them, and the noise is added to it once, by process 0.
+    set in each) S_t is the sum over all of them, and each coordinate of it is given noise once, by
+    the process that owns it: together they release one Gaussian of the whole vector.
     """
     budget = Budget(epsilon, delta, neighbouring, unit)
     if budget.pure:
@@ -140,9 +141,9 @@ def make_private(
     if not isinstance(plan.factorization, Independent):
         tensor_noise(plan.factorization)  # refuses noise that is not there for models
     gate = Gate(
-        DeviceSource(source, fast=device_noise),
-        hook=HOOK.get() if processes.first else processes.listen,
-        stream=lambda mechanism: TensorStream(mechanism, engine.like()),
+        DeviceSource(processes.source(source), fast=device_noise),
+        hook=HOOK.get(),
+        stream=lambda mechanism: TensorStream(mechanism, processes.own(engine.like())),
     )
     account = account_for(ledger, dataset)
     return PrivateTraining(

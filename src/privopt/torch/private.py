@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from privopt.ledger import Dataset
 from privopt.mechanisms import CorrelatedGaussian, Gate
+from privopt.noise.source import fresh_name
 from privopt.oracle.reach import Reach
 from privopt.oracle.sealed import KEY, Sealed
 from privopt.privacy import Accountant, Budget, Certificate, Refused, spend
@@ -27,6 +29,7 @@ from privopt.torch.engine import Engine, LossFunction, Part
 from privopt.torch.noise import TensorGaussian
 from privopt.torch.plan import Plan
 from privopt.torch.processes import Processes
+from privopt.torch.states import joined
 
 
 class PrivateTraining:
@@ -61,6 +64,7 @@ class PrivateTraining:
         self._sizes = [parameter.numel() for parameter in engine.parameters]
         self._probed = self._aligned = self._released = False
         self._processes = processes
+        self._leg: str | None = None  # from one resumption to the next: tells states apart
         self._compiled: CompiledSum | None = None
         if compile is not None:
             share = -(-schedule.likely_size() // processes.count)
@@ -97,6 +101,11 @@ class PrivateTraining:
         return self._schedule.expected_batch_size
 
     @property
+    def processes(self) -> int:
+        """How many processes train together."""
+        return self._processes.count
+
+    @property
     def noise_std(self) -> float:
         """Standard deviation of one step's fresh noise in a coordinate of the summed gradient."""
         return self.plan.noise_multiplier * self._reach(0).radius
@@ -125,19 +134,24 @@ class PrivateTraining:
         """
         processes = self._processes
         processes.check_unchanged()
-        if not self._aligned:
-            processes.align(self.model)
-            self._aligned = True
-        total, problem = self._like, None
-        try:
-            goals = targets if isinstance(targets, tuple) else (targets,)
+        self._begin()
+        goals = targets if isinstance(targets, tuple) else (targets,)
+
+        def paid() -> Tensor:
             total = self._sum(loss, inputs, keywords, goals)
             self._bill.pay(self._private)
-        except Exception as found:
-            problem = found
-        processes.agree(problem, self._like.device)
-        processes.collect(total)
-        self._release(total)
+            return total
+
+        self._release(processes.together(paid, self._like.device))
+
+    def _begin(self) -> None:
+        """Before the first step: all processes go on from one state, and with one model."""
+        if not self._aligned:
+            processes = self._processes
+            processes.check_same((self._leg, self.steps_done), self._like.device)
+            processes.align(self.model)
+            self._leg = processes.told(fresh_name())
+            self._aligned = True
 
     def _sum(
         self,
@@ -178,9 +192,10 @@ class PrivateTraining:
         return total
 
     def _release(self, total: Tensor) -> None:
-        sealed = Sealed(KEY, total, self._reach(self.steps_done))
-        noisy = self._gate.release(self._mechanism, sealed)  # type: ignore[arg-type]
-        self._processes.tell(noisy)
+        processes = self._processes
+        sealed = Sealed(KEY, processes.collect(total), self._reach(self.steps_done))
+        release: Any = partial(self._gate.release, self._mechanism, sealed)  # type: ignore[arg-type]
+        noisy = processes.gather(processes.together(release, total.device), len(total))
         self.loader.stepped()
         self._released = True
         # In new memory: a compiled step writes its next sum to the old.
@@ -221,7 +236,7 @@ class PrivateTraining:
     # ------------------------------------------------------------ guarantee
     def epsilon_spent(self, delta: float | None = None) -> float:
         """Epsilon of the steps so far, at the budget's delta or another one."""
-        if not self.steps_done:
+        if not len(self._gate.log):
             return 0.0
         accountant = Accountant(self.budget.neighbouring)
         return accountant.epsilon(
@@ -261,10 +276,11 @@ class PrivateTraining:
         """What is needed to go on: steps, batches and buffers of noise, never a generator's state.
 
         Secret, unlike the model: keep it apart from what is published. Model and optimizer have
-        state dicts of their own.
+        state dicts of their own. In several processes it is the state of this one alone, with the
+        noise of its share: save that of each of them, or ``state_dicts`` once.
         """
-        if not self._processes.first:
-            raise Refused("process 0 holds batches and noise: save its state, load it everywhere.")
+        processes, share = self._processes, self._processes.shares(self._engine.size)
+        drawn = torch.from_numpy(np.array(self._schedule.state()))
         correlated = isinstance(self._mechanism, CorrelatedGaussian)
         return {
             "settings": self.settings(),
@@ -272,24 +288,41 @@ class PrivateTraining:
             "private": self._private,
             "charged": self._bill.mark,
             "steps_done": self.steps_done,
+            "leg": self._leg,
+            "process": processes.rank,
+            "share": [share[processes.rank].start, share[processes.rank].stop],
             "average": self._tail.cpu(),
-            "schedule": torch.from_numpy(np.array(self._schedule.state())),
+            "schedule": drawn if processes.first else None,
             "noise": self._gate.noise_state(self._mechanism) if correlated else None,  # type: ignore
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def state_dicts(self) -> list[dict[str, Any]]:
+        """The states of all processes, for one file. All of them call it together; process 0 is
+        given the list, the others an empty one."""
+        return self._processes.states(self.state_dict())
+
+    def load_state_dict(self, state: dict[str, Any] | list[dict[str, Any]]) -> None:
         """Go on where another run stopped. Steps already taken count; new noise is fresh.
 
-        Two runs that go on from one state are two uses of the data: publish one of them.
+        ``state`` is the one this process has saved, or a list of those of all processes, of which
+        there may have been more or fewer. Two runs that go on from one state are two uses of the
+        data: publish one of them.
         """
         if self.steps_done:
             raise Refused("this run has begun: load a state into a fresh one.")
-        if state.get("settings") != self.settings() or state.get("budget") != asdict(self.budget):
-            raise Refused("this state was written with other settings or another budget.")
+        own = self._processes.shares(self._engine.size)[self._processes.rank]
+        states = state if isinstance(state, list) else [state]
+        for one in states:
+            if one.get("settings") != self.settings() or one.get("budget") != asdict(self.budget):
+                raise Refused("this state was written with other settings or another budget.")
+        state = joined(states, own)
         done = int(state["steps_done"])
         if not 0 <= done <= self.steps:
             raise Refused("this is not the state of such a run.")
-        self._schedule.load(state["schedule"].numpy())
+        if self._processes.first:
+            if state["schedule"] is None:
+                raise Refused("process 0 draws the batches: load its state there, or all states.")
+            self._schedule.load(state["schedule"].numpy())
         self._tail = state["average"].to(self._like)
         path = None
         if isinstance(self._mechanism, CorrelatedGaussian):
@@ -298,7 +331,7 @@ class PrivateTraining:
                 raise Refused("this is not the state of such a run.")
         for event in events(self._mechanism, map(self._reach, range(done)), path):
             self._gate.log.append(event)
-        self._bill.mark = state["charged"]
+        self._bill.mark, self._leg = state["charged"], state["leg"]
         self._private = self._private and bool(state["private"])
         self.loader.resume(done)
 
