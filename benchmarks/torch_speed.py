@@ -144,9 +144,9 @@ def ours(
     """Clip, sum, add noise, update; ``cuts`` parts of a batch one after the other save memory."""
     from privopt.noise import SeededSource
     from privopt.noise.tensors import DeviceSource, gaussian_like
-    from privopt.torch.checks import probe
     from privopt.torch.clip import Clip
     from privopt.torch.engine import Engine
+    from privopt.torch.probe import probe
 
     engine = Engine(model, Clip(1.0))
     probe(engine, (x[:8],), {})

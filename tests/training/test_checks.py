@@ -9,9 +9,10 @@ from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 from privopt.privacy import Refused
 from privopt.torch import objections, repaired
-from privopt.torch.checks import check_model, probe
+from privopt.torch.checks import check_model
 from privopt.torch.clip import Clip
 from privopt.torch.engine import Engine
+from privopt.torch.probe import probe
 
 from .models import CLASSES, MixesExamples, clipped, cross_entropy, loop, made
 

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from privopt.privacy import Refused
-from privopt.torch.checks import probe
 from privopt.torch.clip import SOFTENING, Clip
 from privopt.torch.engine import Engine, Layer, Part
 from privopt.torch.pieces import Outer, Rows
+from privopt.torch.probe import probe
 from privopt.torch.rounding import MARGIN, margin
 
 from .models import MODELS, Gru, clipped, cross_entropy, loop, made, random_model

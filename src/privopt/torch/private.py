@@ -20,11 +20,11 @@ from privopt.privacy import Accountant, Budget, Certificate, Refused, spend
 from privopt.privacy.factorizations import Independent
 from privopt.torch.batches import PrivateLoader, Schedule
 from privopt.torch.bill import Bill, events
-from privopt.torch.checks import probe
 from privopt.torch.compiled import CompiledSum
 from privopt.torch.engine import Engine, LossFunction, Part
 from privopt.torch.noise import TensorGaussian
 from privopt.torch.plan import Plan
+from privopt.torch.probe import probe
 from privopt.torch.processes import Processes
 
 
