@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -90,6 +91,56 @@ def test_mixed_examples_are_refused(name):
     with pytest.raises(Refused, match=words):
         probe(Engine(model, Clip(1.0)), (X,), {})
     assert torch.equal(model.mean, torch.zeros(5, dtype=torch.float64))
+
+
+def test_an_input_that_made_up_rows_do_not_suit():
+    """A table of one row: the made-up change is out of range."""
+    model = nn.Sequential(nn.Embedding(1, 4), nn.Flatten(), nn.Linear(8, 3))
+    engine = Engine(model, Clip(1.0))
+    probe(engine, (torch.zeros(2, 2, dtype=torch.int64),), {})
+    assert [type(unit).__name__ for unit in engine.units] == ["Part"]
+
+
+class Box:
+    """Examples in an object that torch cannot cut."""
+
+    def __init__(self, x):
+        self.x = x
+
+
+@pytest.mark.parametrize("pack", [Box, lambda x: x.numpy(), lambda x: list(map(str, x[:, 0]))])
+def test_objects_that_hold_a_batch_are_refused(pack):
+    """Every example would see all of them."""
+    model = made(lambda m, h: torch.tanh(h))
+    unpack = model.forward
+    model.forward = lambda given: unpack(X)
+    with pytest.raises(Refused, match="must be a tensor with one row for each"):
+        probe(Engine(model, Clip(1.0)), (pack(X),), {})
+
+
+def test_settings_are_no_examples():
+    model = nn.LSTM(4, 3, batch_first=True).double()
+    model.forward = lambda x, scale, name=None, f=model.forward: f(x * scale)[0][:, -1]
+    engine = Engine(model, Clip(0.3))
+    engine.run_example_by_example()
+    total, x = engine.like(), X[:, None]
+    engine.clipped_sum(cross_entropy, (x, 2.0), {"name": "a"}, (Y,), 8, total)
+    model.forward = lambda x, f=model.forward: f(x, 2.0)
+    rows = loop(model, cross_entropy, (x,), Y)
+    torch.testing.assert_close(total, clipped(rows, 0.3 / (1 + 1e-9)), rtol=0, atol=1e-12)
+
+
+@dataclass
+class Output:
+    logits: torch.Tensor
+
+
+def test_an_output_without_tensors_is_refused():
+    model = made(lambda m, h: torch.tanh(h))
+    plain = model.forward
+    model.forward = lambda x: Output(plain(x))
+    with pytest.raises(Refused, match="holds no tensor that torch finds"):
+        probe(Engine(model, Clip(1.0)), (X,), {})
 
 
 SEPARATE = {

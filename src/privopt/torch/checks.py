@@ -26,6 +26,8 @@ def objections(model: nn.Module) -> list[str]:
         layer = f"layer {name!r} ({type(module).__name__})"
         if any(is_lazy(p) for p in module.parameters(recurse=False)):
             found.append(f"{layer} has no shape yet: run the model once on made-up inputs before.")
+        elif any(p.is_complex() and p.requires_grad for p in module.parameters(recurse=False)):
+            found.append(f"{layer} trains complex numbers: use two real parameters.")
         elif isinstance(module, _BatchNorm):
             found.append(
                 f"{layer} mixes the examples of a batch: use nn.GroupNorm({_groups(module)}, "

@@ -27,6 +27,9 @@ from privopt.torch.plan import Plan
 from privopt.torch.probe import probe
 from privopt.torch.processes import Processes
 
+GUARD = "_privopt_guard"
+"""Where an optimizer keeps the hook of the newest run."""
+
 
 class PrivateTraining:
     """A training run under one budget; made by ``make_private``.
@@ -70,9 +73,24 @@ class PrivateTraining:
             self._mechanism = CorrelatedGaussian(plan.factorization, plan.noise_multiplier)
         reaches = [self._reach(step) for step in range(self.steps)]
         self._bill = Bill(account, budget, self._mechanism, reaches)
-        optimizer.register_step_post_hook(lambda *_: self._average())
+        self._watch(optimizer)
         facts = self.settings(), asdict(budget), private, loader.records
         processes.check_same(facts, self._like.device)
+
+    def _watch(self, optimizer: Optimizer) -> None:
+        """Average after its steps; and refuse a step that would use gradients without noise."""
+        optimizer.register_step_post_hook(lambda *_: self._average())
+        guard = getattr(optimizer, GUARD, None)
+        if guard is not None:
+            guard.remove()  # of an earlier run, whose last batch may wait for ever
+        setattr(optimizer, GUARD, optimizer.register_step_pre_hook(lambda *_: self._guard()))
+
+    def _guard(self) -> None:
+        if self.loader.waiting is not None:
+            raise Refused(
+                "a batch of private.loader waits for private.step: an optimizer's step of its own "
+                "would use gradients without noise."
+            )
 
     # ------------------------------------------------------------ training
     @property

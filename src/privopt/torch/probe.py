@@ -33,70 +33,74 @@ def probe(engine: Engine, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> 
     What cannot be settled is run example by example, where nothing can be mixed.
     """
     shapes = tree_map(_skeleton, (inputs, keywords))
-    first, size = _made_up(shapes, SIZES[0]), SIZES[0]
+    first = _made_up(shapes, SIZES[0])
     try:
         small, again = _run(engine, first), _run(engine, first)
+        if _differ(small, again, _unlike):
+            raise Refused(
+                "the model gives another output for the same made-up inputs: it remembers what it "
+                "has seen, or draws random numbers that torch does not know of."
+            )
         settled = _settle(engine, small, _run(engine, _made_up(shapes, SIZES[1])))
+        if settled and _rehearsed(engine, shapes):
+            _check_forward(engine, first, small)
+        else:
+            engine.run_example_by_example()
+        _check_backward(engine, first)
     except Refused:
         raise
     except Exception:
         engine.run_example_by_example()  # made-up inputs do not suit this model
-        return
-    if _differ(small, again, _unlike):
-        raise Refused(
-            "the model gives another output for the same made-up inputs: it remembers what it has "
-            "seen, or draws random numbers that torch does not know of."
-        )
-    if not settled or not _rehearsed(engine, shapes):
-        engine.run_example_by_example()
-        return
+
+
+def _check_forward(engine: Engine, made: Any, small: _Seen) -> None:
+    """Refuse a model in which a row sees another one."""
+    size = SIZES[0]
     for row in range(size):
         others = [i for i in range(size) if i != row]
 
         def depends(a: Tensor, b: Tensor, others: list[int] = others) -> bool:
             return _length(a) == size and a.shape == b.shape and _unlike(a[others], b[others])
 
-        name = _differ(small, _run(engine, tree_map(_with_other(row), first)), depends)
+        name = _differ(small, _run(engine, tree_map(_with_other(row), made)), depends)
         if name:
             raise Refused(
                 f"{name} sees other examples than its own: a layer before it mixes the "
                 "examples of a batch, and clipping cannot bound what one of them moves."
             )
-    name = _mixed_backward(engine, first)
-    if name:
-        raise Refused(
-            f"the gradient at {name} depends on the losses of other examples: a layer after it "
-            "mixes them on the way back, and clipping cannot bound what one of them moves."
-        )
 
 
-def _mixed_backward(engine: Engine, made: Any) -> str | None:
-    """The first unit whose gradient for one example moves with the loss of another."""
+def _check_backward(engine: Engine, made: Any) -> None:
+    """Refuse a model in which the gradient of one example moves with the loss of another, by a
+    hook or a function with a backward pass of its own."""
     size = SIZES[0]
     with _kept(engine.model), _same_luck(engine.parameters[0].device):
         try:
             with torch.enable_grad(), engine._record(size):
                 losses = _waves(_call(engine.model, made), size)
-            places = [(unit.name, edge) for unit in engine.units for edge in _edges(unit)]
-
-            def gradients(weights: Tensor) -> tuple[Tensor | None, ...]:
-                edges: list[Any] = [edge for _, edge in places]
-                return torch.autograd.grad(
-                    losses, edges, weights, retain_graph=True, allow_unused=True
-                )
-
-            ones = torch.ones_like(losses)
-            plain = gradients(ones)
-            for row in range(size):
-                others = [i for i in range(size) if i != row]
-                weights = ones.clone()
-                weights[row] = 3
-                for (name, _), a, b in zip(places, plain, gradients(weights), strict=True):
-                    if a is not None and b is not None and _unlike(a[others], b[others]):
-                        return f"layer {name!r}" if name else "the model"
+            names = [unit.name for unit in engine.units for _ in _edges(unit)]
+            edges: list[Any] = [edge for unit in engine.units for edge in _edges(unit)]
+            weights = torch.ones_like(losses).expand(size + 1, size).clone()
+            weights[1:] += 2 * torch.eye(size).to(weights)  # another loss for each in turn
+            plain, *turns = [
+                torch.autograd.grad(losses, edges, row, retain_graph=True, allow_unused=True)
+                for row in weights
+            ]
         finally:
             engine.forget()
-    return None
+    for row, turn in enumerate(turns):
+        others = [i for i in range(size) if i != row]
+        for name, a, b in zip(names, plain, turn, strict=True):
+            if a is not None and b is not None and _unlike(a[others], b[others]):
+                raise Refused(
+                    f"the gradient at {_title(name)} depends on the losses of other examples: a "
+                    "layer after it mixes them on the way back, and clipping cannot bound what "
+                    "one of them moves."
+                )
+
+
+def _title(name: str) -> str:
+    return f"layer {name!r}" if name else "the model"
 
 
 def _rehearsed(engine: Engine, shapes: Any) -> bool:
@@ -156,7 +160,7 @@ class _Seen(TorchFunctionMode):
             self._inside.append(module)
             tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
             self.units.append(unit)
-            self.names.append(f"layer {unit.name!r}" if unit.name else "the model")
+            self.names.append(_title(unit.name))
             self.values.append(tensors)
 
         def leave(module: nn.Module, args: Any, output: Any) -> None:
