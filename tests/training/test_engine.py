@@ -298,7 +298,10 @@ def test_frozen_parameters_and_none_at_all():
         Engine(model.requires_grad_(False), Clip(1.0))
 
 
-@pytest.mark.parametrize(("norm", "kind"), [(0.0, "flat"), (math.inf, "flat"), (1.0, "layers")])
+@pytest.mark.parametrize(
+    ("norm", "kind"),
+    [(0.0, "flat"), (math.inf, "flat"), (math.nan, "flat"), (1e-30, "flat"), (1.0, "layers")],
+)
 def test_bad_clips(norm, kind):
     with pytest.raises(ValueError, match="must be"):
         Clip(norm, kind)

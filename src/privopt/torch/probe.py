@@ -7,12 +7,10 @@ data, and the model is left as it was.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -21,6 +19,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from privopt.privacy.budget import Refused
 from privopt.torch.clip import Clip
 from privopt.torch.engine import Engine, Layer, Part, _edges
+from privopt.torch.luck import same_luck
 from privopt.torch.rounding import WIDE_MARGIN
 
 SIZES = (3, 5)
@@ -74,7 +73,7 @@ def _check_backward(engine: Engine, made: Any) -> None:
     """Refuse a model in which the gradient of one example moves with the loss of another, by a
     hook or a function with a backward pass of its own."""
     size = SIZES[0]
-    with _kept(engine.model), _same_luck(engine.parameters[0].device):
+    with _kept(engine.model), same_luck(engine.parameters[0].device):
         try:
             with torch.enable_grad(), engine._record(size):
                 losses = _waves(_call(engine.model, made), size)
@@ -113,9 +112,9 @@ def _rehearsed(engine: Engine, shapes: Any) -> bool:
         if any(isinstance(unit, Part) for unit in engine.units):
             model.eval()  # dropout draws in another order there, and two runs must agree
         try:
-            with _same_luck(found.device):
+            with same_luck(found.device):
                 engine.clipped_sum(lambda out: _waves(out, size), args, kwargs, (), size, found)
-            with _same_luck(found.device), torch.enable_grad():
+            with same_luck(found.device), torch.enable_grad():
                 total = _waves(_call(model, made), size).sum()
             whole = torch.autograd.grad(total, engine.parameters, allow_unused=True)
         except Exception:
@@ -188,7 +187,7 @@ def _run(engine: Engine, made: Any) -> _Seen:
     """What the layers and the output see, without gradients."""
     model, seen = engine.model, _Seen(engine)
     hooks = [hook for unit in engine.units for hook in seen.note(unit)]
-    with _kept(model) as before, _same_luck(engine.parameters[0].device), torch.no_grad():
+    with _kept(model) as before, same_luck(engine.parameters[0].device), torch.no_grad():
         try:
             with seen:
                 output = _call(model, made)
@@ -295,21 +294,6 @@ def _with_other(row: int) -> Callable[[Any], Any]:
         return x
 
     return change
-
-
-@contextmanager
-def _same_luck(device: torch.device) -> Iterator[None]:
-    """The same random numbers in every run of the model, and the user's own afterwards."""
-    python, arrays = random.getstate(), np.random.get_state()  # noqa: NPY002
-    try:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            torch.manual_seed(0)
-            random.seed(0)
-            np.random.seed(0)  # noqa: NPY002
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(arrays)  # noqa: NPY002
 
 
 @contextmanager
