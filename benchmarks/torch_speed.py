@@ -5,8 +5,8 @@ ordinary eager training over times of the step: 1 is as fast, higher is faster.
 
     PYTHONPATH=src python benchmarks/torch_speed.py [--device cuda] [--models cnn28 tf] [--tf32]
 
-It needs torch, NumPy and SciPy, and nothing else of the library's dependencies; Opacus is timed if
-it is there.
+Noise on an accelerator is the device's own, as that of all others; ChaCha20, which is the default,
+is timed apart. Opacus is timed if it is there.
 """
 
 from __future__ import annotations
@@ -14,29 +14,18 @@ from __future__ import annotations
 import argparse
 import gc
 import statistics
-import sys
 import time
-import types
 import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 Step = Callable[[], Any]
-
-
-def bare_privopt() -> None:
-    """Rooms of the library without its front door, which loads scikit-learn and the estimators."""
-    source = Path(__file__).parents[1] / "src" / "privopt"
-    for name, folder in (("privopt", source), ("privopt.torch", source / "torch")):
-        package = types.ModuleType(name)
-        package.__path__ = [str(folder)]
-        sys.modules[name] = package
 
 
 # ---------------------------------------------------------------- models
@@ -139,61 +128,50 @@ def ordinary(model: nn.Module, x: Tensor, y: Tensor, compiled: bool = False) -> 
 
 
 def ours(
-    model: nn.Module, x: Tensor, y: Tensor, compiled: bool = False, noise: str = "", cuts: int = 1
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    compiled: bool = False,
+    noise: str = "independent",
+    cuts: int = 1,
+    secure: bool = False,
 ) -> Step:
-    """Clip, sum, add noise, update; ``cuts`` parts of a batch one after the other save memory."""
-    from privopt.noise import SeededSource
-    from privopt.noise.tensors import DeviceSource, gaussian_like
-    from privopt.torch.clip import Clip
-    from privopt.torch.engine import Engine
-    from privopt.torch.probe import probe
+    """As a user would: clip, sum, add noise, update; ``cuts`` parts of a batch save memory.
 
-    engine = Engine(model, Clip(1.0))
-    probe(engine, (x[:8],), {})
-    if any(type(unit).__name__ == "Part" for unit in engine.units):
-        raise RuntimeError("a layer without a rule")
-    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
-    source = DeviceSource(SeededSource(0), fast=True)
-    stream = correlated(noise, engine.like()) if noise else None
+    Taking the next batch from the loader is not timed, for nobody.
+    """
+    from privopt.torch import make_private
+
+    epochs, copies = 50, 8  # so that banded noise has eight bands
+    rows = TensorDataset(*(v.repeat(copies, *[1] * (v.dim() - 1)) for v in (x, y)))
+    private = make_private(
+        model,
+        torch.optim.SGD(model.parameters(), 1e-3),
+        DataLoader(rows, len(x)),
+        epsilon=8.0,
+        delta=1e-5,
+        epochs=epochs,
+        noise=noise,
+        batches="fixed",
+        microbatch=len(x) // cuts if cuts > 1 else None,
+        compile=compiled,
+        device_noise=not secure,
+    )
+    batches = (batch for _ in range(epochs) for batch in private.loader)
+    last = x.dim() == 4 and x.stride(1) == 1
 
     def loss(output: Tensor, target: Tensor) -> Tensor:
         return F.cross_entropy(output, target, reduction="none")
 
-    size = len(x) // cuts
-    if compiled:
-        from privopt.torch.compiled import CompiledSum
-
-        clipped_sum = CompiledSum(engine, size, "inductor").clipped_sum
-    else:
-        clipped_sum = engine.clipped_sum
+    def ready() -> None:
+        xs, step.target = next(batches)  # type: ignore[attr-defined]
+        step.input = xs.to(memory_format=torch.channels_last) if last else xs  # type: ignore
 
     def step() -> None:
-        total = torch.zeros(engine.size, device=x.device)
-        for xs, ys in zip(x.split(size), y.split(size), strict=True):
-            clipped_sum(loss, (xs,), {}, (ys,), len(xs), total)
-        if stream is None:
-            noisy = gaussian_like(source, 1.0, total).add_(total)
-        else:
-            noisy = stream.next(lambda: gaussian_like(source, 1.0, total)).add_(total)
-        noisy.div_(len(x))
-        start = 0
-        for p in engine.parameters:
-            p.grad = noisy[start : start + p.numel()].view_as(p)
-            start += p.numel()
-        optimizer.step()
+        private.step(loss, step.input, targets=step.target)  # type: ignore[attr-defined]
 
+    step.ready = ready  # type: ignore[attr-defined]
     return step
-
-
-def correlated(noise: str, like: Tensor) -> Any:
-    """Three buffers, or eight bands."""
-    from privopt.privacy import Participation
-    from privopt.privacy.factorizations import BLT, Banded
-    from privopt.torch.noise import TensorNoise
-
-    if noise == "blt":
-        return TensorNoise(BLT.optimised(1000, Participation(), buffers=3), like)
-    return TensorNoise(Banded.optimised(1000, 8), like)
 
 
 def channels_last(way: Callable[..., Step]) -> Callable[..., Step]:
@@ -260,6 +238,9 @@ WAYS: dict[str, Callable[[nn.Module, Tensor, Tensor], Step]] = {
     "ordinary, compiled": lambda model, x, y: ordinary(model, x, y, compiled=True),
     "privopt": ours,
     "privopt, compiled": lambda model, x, y: ours(model, x, y, compiled=True),
+    "privopt, compiled, ChaCha20": lambda model, x, y: ours(
+        model, x, y, compiled=True, secure=True
+    ),
     "privopt, compiled, channels last": channels_last(
         lambda model, x, y: ours(model, x, y, compiled=True)
     ),
@@ -294,11 +275,12 @@ def prepared(way: str, name: str, device: str) -> Step:
     y = torch.randint(0, 10, (len(x),), device=device)
     step = WAYS[way](model, x, y)
     for _ in range(3):
-        step()
+        timed(step, device)
     return step
 
 
 def timed(step: Step, device: str) -> float:
+    getattr(step, "ready", lambda: None)()
     start = clock(device)
     step()
     return clock(device) - start
@@ -362,8 +344,6 @@ def main() -> None:
     if chosen.device == "cpu":
         torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
-    if find_spec("sklearn") is None or find_spec("randomgen") is None:
-        bare_privopt()
     ways = [way for way in WAYS if chosen.compile or "compiled" not in way]
     if find_spec("opacus") is None:
         ways = [way for way in ways if not way.startswith("Opacus")]

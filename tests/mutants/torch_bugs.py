@@ -109,6 +109,14 @@ def cancellation() -> str | None:
     return None if moved.max() <= 1 else "a norm lost in rounding passes the clip"
 
 
+def lost_squares() -> str | None:
+    torch.manual_seed(0)
+    a, g = 1e-23 * torch.randn(20, 1, 1, 40), 1e18 * torch.randn(20, 1, 1, 30)
+    factors = Clip(1e-5).factors(Outer(g, a).squared_norms(), 1, rounding.MARGIN[torch.float32])
+    moved = factors.double() * Outer(g.double(), a.double()).dense().norm(dim=1)
+    return None if moved.max() <= 1e-5 else "squares below all numbers pass the clip"
+
+
 def compiled() -> str | None:
     """Filled batches, one with a record that is not finite, against plain sums of the others."""
     torch.manual_seed(0)
@@ -119,9 +127,8 @@ def compiled() -> str | None:
     engine = Engine(model, Clip(0.5))
     filled = CompiledSum(engine, 8, "eager")
     for rows, kept in ((x, torch.arange(5)), (poisoned, torch.tensor([0, 1, 3, 4]))):
-        expected, found = engine.like(), engine.like()
-        engine.clipped_sum(_losses, (x[kept],), {}, (y[kept],), len(kept), expected)
-        filled.clipped_sum(_losses, (rows,), {}, (y,), 5, found)
+        expected = engine.clipped_sum(_losses, (x[kept],), {}, (y[kept],), len(kept))
+        found = filled.clipped_sum(_losses, (rows,), {}, (y,), 5)
         if not torch.allclose(found, expected):
             return "a filled batch has another sum"
     return None
@@ -190,6 +197,12 @@ def training() -> Iterator[Mutant]:
         (rounding, "SLACK", dict.fromkeys(rounding.SLACK, 0.0)),
     )
 
+    yield mutant(
+        "squares below all numbers count as nothing",
+        lost_squares,
+        "rounding",
+        (rounding, "DUST", dict.fromkeys(rounding.DUST, 0.0)),
+    )
     yield mutant(
         "examples that fill a batch count",
         compiled,

@@ -27,9 +27,7 @@ def engine_for(model, x, norm=1.0, kind="flat"):
 
 
 def total_of(engine, x, y, loss=cross_entropy):
-    total = torch.zeros(engine.size, dtype=engine.dtype)
-    engine.clipped_sum(loss, x, {}, (y,), len(y), total)
-    return total
+    return engine.clipped_sum(loss, x, {}, (y,), len(y))
 
 
 def bound(norm, dtype):
@@ -172,6 +170,18 @@ def test_a_norm_lost_in_rounding_is_not_a_way_around_the_clip(size):
     rows = Rows(torch.zeros(50, 2, dtype=torch.int64), (size * g[:, 0]), 5)
     factors = Clip(1.0).factors(rows.squared_norms(), 1, MARGIN[torch.float32])
     assert (factors[:, None] * rows.dense()).norm(dim=1).max() <= 1.0
+
+
+@pytest.mark.parametrize("places", [1, 2])
+@pytest.mark.parametrize(("small", "large"), [(1e-23, 1e18), (1e-20, 1e17), (1e18, 1e-23)])
+def test_squares_that_are_too_small_are_not_a_way_around_the_clip(places, small, large):
+    """The square of 1e-23 is nothing in single precision; what 1e18 makes of it is something."""
+    torch.manual_seed(0)
+    a, g = small * torch.randn(20, 1, places, 40), large * torch.randn(20, 1, places, 30)
+    factors = Clip(1e-5).factors(Outer(g, a).squared_norms(), 1, MARGIN[torch.float32])
+    exact = Outer(g.double(), a.double()).dense().norm(dim=1)
+    assert exact.min() > 1e-5
+    assert (factors.double() * exact).max() <= 1e-5
 
 
 # ------------------------------------------------------------ use

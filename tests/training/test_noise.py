@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from privopt.noise import SecureSource, SeededSource, SilentSource
-from privopt.noise.chacha import Keystream, blocks, words_apart
+from privopt.noise.chacha import Keystream, _numbers, blocks, gaussians, words_apart
 from privopt.noise.tensors import DeviceSource, gaussian_like
 
 
@@ -38,9 +38,18 @@ def test_blocks_in_one_go_are_blocks_one_by_one():
 
 def test_words_one_by_one_are_the_blocks():
     number = torch.tensor([0, 1, 2**32 - 1, 2**32, 2**40 + 3])
-    found = words_apart(KEY, words(7, 9), number)
+    found = torch.stack(words_apart(KEY, words(7, 9), number))
     for i, start in enumerate(number.tolist()):
         assert torch.equal(found[:, i], blocks(KEY, words(7, 9), start, 1)[:, 0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_fused_numbers_are_the_same(dtype):
+    start = 2**32 - 3
+    plain = gaussians(blocks(KEY, words(7, 9), start, 5), dtype)
+    fused = _numbers(KEY, words(7, 9), torch.tensor(start), 5, dtype)
+    assert [x.dtype for x in fused] == [dtype] * 8
+    assert all(map(torch.equal, plain, fused))
 
 
 @pytest.mark.statistical
@@ -56,8 +65,7 @@ def test_the_gaussians():
 
 
 def test_nothing_is_drawn_twice(monkeypatch):
-    monkeypatch.setattr("privopt.noise.chacha.SMALL", 64)
-    monkeypatch.setattr("privopt.noise.chacha.LARGE", 128)
+    monkeypatch.setattr("privopt.noise.chacha.SIZES", (64, 128))
     stream = Keystream(words(*range(10)))
     draws = torch.cat([stream.normal(n) for n in (1, 7, 64, 100, 3, 300, 56, 1)])
     assert len(draws) == 532

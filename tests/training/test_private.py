@@ -392,44 +392,5 @@ def test_keywords_and_several_inputs():
     assert private.steps_done == 6
 
 
-# ------------------------------------------------------------ compiled steps
-@pytest.mark.parametrize("microbatch", [None, 4])
-def test_a_compiled_step_is_the_same_step(microbatch):
-    """Filled up, cut and traced: the numbers of the engine. Traced once for all batches."""
-    ends = []
-    for compiled in (False, "eager"):
-        private = training(
-            random_state=3, noise="blt", compile=compiled, microbatch=microbatch, clip_norm=0.3
-        )
-        run(private, 2)
-        ends.append(weights(private.model))
-        assert private._compiled is None or len(private._compiled._graphs) == 1
-    torch.testing.assert_close(*ends)
-
-
-def test_a_compiled_step_drops_what_is_not_finite():
-    dataset = data()
-    dataset.tensors[0][::3] = math.nan
-    ends = []
-    for compiled in (False, "eager"):
-        private = training(None, dataset, random_state=3, compile=compiled)
-        run(private)
-        ends.append(weights(private.model))
-    assert torch.isfinite(ends[0]).all()
-    torch.testing.assert_close(*ends)
-
-
-def test_a_compiled_step_refuses_tensors_from_outside():
-    """They would be those of the first batch in every later step."""
-    private = training(compile="eager")
-    x, y = next(iter(private.loader))
-    outside = torch.ones(1, 3, dtype=torch.float64)
-    with pytest.raises(Refused, match="sees only what it is given"):
-        private.step(lambda out, y: cross_entropy(out * outside, y), x, targets=y)
-    with pytest.raises(ValueError, match="need targets"):
-        private.step(lambda out: cross_entropy(out, y), x)
-    assert private.steps_done == 0
-
-
 def test_the_room_is_found_under_privopt():
     assert privopt.torch.make_private is make_private

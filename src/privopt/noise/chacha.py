@@ -6,6 +6,8 @@ signed 32-bit integers whose sums wrap around.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -15,7 +17,9 @@ ROUNDS = 20
 WORDS = 16
 """Words of a block."""
 CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)  # "expand 32-byte k"
-LARGE, SMALL = 1 << 22, 1 << 20
+NUMBERS = 8
+"""Gaussians of a block."""
+SIZES = (1 << 20, 1 << 22, 1 << 25)
 """Numbers drawn at a time: what a step leaves over is for the next."""
 
 
@@ -51,7 +55,7 @@ def _rotated(x: Tensor, by: int) -> Tensor:
     return (x << by) | ((x >> (32 - by)) & ((1 << by) - 1))
 
 
-def words_apart(key: Tensor, nonce: Tensor, number: Tensor) -> Tensor:
+def words_apart(key: Tensor, nonce: Tensor, number: Tensor) -> list[Tensor]:
     """The same keystream word by word: many operations, which a compiler makes one."""
     low = number.to(torch.int32)
     none = torch.zeros_like(low)
@@ -65,53 +69,67 @@ def words_apart(key: Tensor, nonce: Tensor, number: Tensor) -> Tensor:
                 found = _quarter_rounds(*(state[j] for j in at))
                 for j, word in zip(at, found, strict=True):
                     state[j] = word
-    return torch.stack([x + y for x, y in zip(first, state, strict=True)])
+    return [x + y for x, y in zip(first, state, strict=True)]
 
 
-def gaussians(words: Tensor) -> Tensor:
-    """Two standard Gaussians in double precision from four words (Box and Muller, 1958).
+def gaussians(words: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """Two standard Gaussians from each four words (Box and Muller, 1958).
 
-    Each pair takes two uniforms of 53 bits, so that tails reach beyond eight deviations.
+    They are computed in double precision from two uniforms of 53 bits, so that tails reach beyond
+    eight deviations.
     """
-    words = words.view(4, -1).to(torch.int64)
-    high, low = words[:2] & 0x7FFFFFFF, words[2:] & 0x3FFFFF
-    uniform = ((high << 22) + low + 1).to(torch.float64) * 2.0**-53  # in (0, 1]
-    length = (-2 * uniform[0].log()).sqrt()
-    angle = uniform[1] * (2 * torch.pi)
-    return torch.cat([length * angle.cos(), length * angle.sin()])
+    found: list[Tensor] = []
+    for four in range(0, len(words), 4):
+        high, turn, low, rest = (word.to(torch.int64) for word in words[four : four + 4])
+        length = (-2 * _uniform(high, low).log()).sqrt()
+        angle = _uniform(turn, rest) * (2 * torch.pi)
+        found += [(length * angle.cos()).to(dtype), (length * angle.sin()).to(dtype)]
+    return found
 
 
-def _numbers(key: Tensor, nonce: Tensor, number: Tensor) -> Tensor:
-    return gaussians(words_apart(key, nonce, number))
+def _uniform(high: Tensor, low: Tensor) -> Tensor:
+    """In (0, 1], from 31 bits and 22 bits."""
+    whole = ((high & 0x7FFFFFFF) << 22) + (low & 0x3FFFFF) + 1
+    return whole.to(torch.float64) * 2.0**-53
+
+
+def _numbers(
+    key: Tensor, nonce: Tensor, start: Tensor, count: int, dtype: torch.dtype
+) -> list[Tensor]:
+    number = torch.arange(count, dtype=torch.int64, device=key.device) + start
+    return gaussians(words_apart(key, nonce, number), dtype)
 
 
 class Keystream:
     """A key and the next block; nothing is given twice."""
 
-    __slots__ = ("_fused", "_key", "_next", "_nonce", "_ready")
+    __slots__ = ("_dtype", "_fused", "_key", "_next", "_nonce", "_ready")
 
-    def __init__(self, words: Tensor) -> None:
+    def __init__(self, words: Tensor, dtype: torch.dtype = torch.float64) -> None:
         """Ten random words: a key of 256 bits and a nonce of 64."""
         self._key, self._nonce, self._next = words[:8], words[8:10], 0
-        self._ready = torch.zeros(0, dtype=torch.float64, device=words.device)
+        self._dtype = dtype
+        self._ready: list[Tensor] = []
         self._fused = fused(_numbers, words.device)
 
     def normal(self, count: int) -> Tensor:
-        """Independent standard Gaussians in double precision."""
-        parts, size = [self._ready[:count]], SMALL if count <= SMALL else LARGE
-        self._ready = self._ready[count:]
-        missing = count - len(parts[0])
-        while missing > 0:
-            fresh = self._drawn(size)
-            parts.append(fresh[:missing])
-            self._ready, missing = fresh[missing:], missing - size
-        return torch.cat(parts)
+        """Independent standard Gaussians, in memory of their own."""
+        taken = [torch.zeros(0, dtype=self._dtype, device=self._key.device)]
+        size = next((size for size in SIZES if size >= count), SIZES[-1])
+        while count > 0:
+            if not self._ready:
+                self._ready = self._drawn(size // NUMBERS)
+            first = self._ready.pop(0)
+            taken.append(first[:count])
+            if len(first) > count:
+                self._ready.insert(0, first[count:])
+            count -= len(first)
+        return torch.cat(taken)
 
-    def _drawn(self, count: int) -> Tensor:
-        """At least so many numbers, from blocks that were not used before."""
-        needed = -(-2 * count // WORDS)
+    def _drawn(self, needed: int) -> list[Tensor]:
+        """The numbers of so many blocks that were not used before."""
         start, self._next = self._next, self._next + needed
         if self._fused is _numbers:  # row by row instead of word by word: fewer operations
-            return gaussians(blocks(self._key, self._nonce, start, needed))
-        number = torch.arange(start, self._next, dtype=torch.int64, device=self._key.device)
-        return self._fused(self._key, self._nonce, number)
+            return gaussians(blocks(self._key, self._nonce, start, needed), self._dtype)  # type: ignore[arg-type]
+        first = torch.tensor(start, device=self._key.device)
+        return self._fused(self._key, self._nonce, first, needed, self._dtype)

@@ -28,7 +28,7 @@ class DeviceSource(Source):
     """Another source on the processor; on an accelerator a generator keyed by that source.
 
     ChaCha20 is cryptographic. ``fast`` takes the device's own generator instead, keyed by 63 bits:
-    of good quality, but not cryptographic. Keys are drawn once for each process and device.
+    of good quality, but not cryptographic. Keys are drawn once for each process, device and type.
     """
 
     __slots__ = ("_fast", "_generators", "_process", "_source", "private")
@@ -49,31 +49,32 @@ class DeviceSource(Source):
     def volume(self) -> float:
         return volume(self._source)
 
-    def normal_like(self, like: Tensor) -> Tensor:
-        """Standard Gaussians from the device of a tensor."""
+    def normal_like(self, like: Tensor, std: float = 1.0) -> Tensor:
+        """Gaussians from the device of a tensor."""
         import torch
 
-        generator = self._generator(like.device)
+        generator = self._generator(like.device, like.dtype)
         if self._fast:
-            return torch.empty_like(like).normal_(generator=generator)
-        return generator.normal(like.numel()).to(like).view_as(like)
+            return torch.empty_like(like).normal_(0.0, std, generator=generator)
+        draw = generator.normal(like.numel()).view_as(like)
+        return draw if std == 1.0 else draw.mul_(std)
 
-    def _generator(self, device: Any) -> Any:
+    def _generator(self, device: Any, dtype: Any) -> Any:
         import torch
 
         from privopt.noise.chacha import Keystream
 
         if self._process != os.getpid():
             self._process, self._generators = os.getpid(), {}
-        if device not in self._generators:
+        if (device, dtype) not in self._generators:
             if self._fast:
                 made: Any = torch.Generator(device)
                 made.manual_seed(int(self._source.noise.integers(2**63)))
             else:
                 bits = self._source.noise.integers(-(2**31), 2**31, size=10, dtype=np.int32)
-                made = Keystream(torch.from_numpy(bits).to(device))
-            self._generators[device] = made
-        return self._generators[device]
+                made = Keystream(torch.from_numpy(bits).to(device), dtype)
+            self._generators[device, dtype] = made
+        return self._generators[device, dtype]
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a noise source cannot be pickled or copied: make a new one.")
@@ -83,8 +84,8 @@ def gaussian_like(source: Source, std: float, like: Tensor) -> Tensor:
     """Independent N(0, std^2) coordinates, with the shape, type and device of a tensor."""
     import torch
 
+    std *= volume(source)
     if isinstance(source, DeviceSource) and like.device.type != "cpu":
-        draw = source.normal_like(like)
-    else:
-        draw = torch.from_numpy(source.noise.standard_normal(tuple(like.shape))).to(like)
-    return draw.mul_(std * volume(source))
+        return source.normal_like(like, std)
+    draw = torch.from_numpy(source.noise.standard_normal(tuple(like.shape))).to(like)
+    return draw.mul_(std)

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import tree_map
 
 from privopt.privacy.budget import Refused
+from privopt.torch.arguments import arguments_of, leaves_of
 from privopt.torch.engine import Engine, LossFunction
 
 FEW = 4
@@ -36,37 +37,40 @@ class CompiledSum:
         keywords: dict[str, Any],
         targets: tuple[Any, ...],
         count: int,
-        total: Tensor,
-    ) -> None:
-        """As the engine's, with the loss as a plain function of output and targets."""
-        leaves, spec = tree_flatten((inputs, keywords, targets))
+    ) -> Tensor:
+        """As the engine's, with the loss as a plain function of output and targets.
+
+        The result may lie where the next call writes to.
+        """
+        engine = self._engine
+        leaves, spec = leaves_of((inputs, keywords, targets))
         places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         others = [(i, leaf) for i, leaf in enumerate(leaves) if not isinstance(leaf, Tensor)]
         rows = [_filled(leaves[i], self.size) for i in places]
-        keep = self._mask(count, total.device)
+        device = engine.parameters[0].device
+        keep = self._mask(count, device)
         key = (
             _identity(loss),
-            str(spec),
-            tuple((row.shape, row.dtype) for row in rows),
-            repr(others),
-            torch.is_autocast_enabled(total.device.type),
-            tuple(p.data_ptr() for p in self._engine.parameters),
-            tuple(module.training for module in self._engine.model.modules()),
+            spec if isinstance(spec, int) else str(spec),
+            tuple([(row.shape, row.dtype) for row in rows]),
+            repr(others) if others else None,
+            torch.is_autocast_enabled(device.type),
+            tuple([p.data_ptr() for p in engine.parameters]),
+            engine.structure,
+            engine.structure.modes(),
         )
-        if key not in self._graphs or not self._engine.apart:
+        if key not in self._graphs or not engine.apart:
             # A few as they are: checks look at values, which a graph cannot do.
             few = min(count, FEW)
             cut = tree_map(lambda x: x[:few] if isinstance(x, Tensor) else x, leaves)
-            first, named, wanted = tree_unflatten(cut, spec)
-            self._engine.clipped(loss, first, named, wanted, few)
+            engine.clipped(loss, *arguments_of(cut, spec), few)
         if key not in self._graphs:
             self._graphs[key] = self._traced(loss, spec, places, others, rows, keep)
         with torch.no_grad():
             found, lost = self._graphs[key](*rows, keep)
             if not bool(lost):
-                total += found
-                return
-        self._engine.clipped_sum(loss, inputs, keywords, targets, count, total)
+                return found
+        return engine.clipped_sum(loss, inputs, keywords, targets, count)
 
     def _mask(self, count: int, device: torch.device) -> Tensor:
         """Which places of a filled batch count; most batches of a schedule are of one size."""
@@ -77,7 +81,7 @@ class CompiledSum:
     def _traced(
         self,
         loss: LossFunction,
-        spec: TreeSpec,
+        spec: Any,
         places: list[int],
         others: list[tuple[int, Any]],
         rows: list[Tensor],
@@ -91,9 +95,8 @@ class CompiledSum:
                 leaves[i] = leaf
             for i, row in zip(places, arguments, strict=False):
                 leaves[i] = row
-            inputs, keywords, targets = tree_unflatten(leaves, spec)
             keep = arguments[-1]
-            parts, lost = engine.clipped(loss, inputs, keywords, targets, self.size, keep)
+            parts, lost = engine.clipped(loss, *arguments_of(leaves, spec), self.size, keep)
             return torch.cat(parts), lost
 
         graph = make_fx(run)(*rows, keep)

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from privopt.torch.pieces import Dense, Outer, Piece, blank, direct
-from privopt.torch.rounding import slack
+from privopt.torch.rounding import rounded_up
 
 
 def convolution(layer: Any, x: Tensor, g: Tensor) -> list[tuple[Tensor | None, Piece]]:
@@ -91,10 +91,8 @@ class Convolved:
         patches = sum(pairs[window] for window in self._windows(places))
         patches = patches.reshape(count, places.numel(), -1)  # type: ignore[union-attr]
         outputs = g.mT @ g
-        squares = patches.diagonal(dim1=1, dim2=2) * outputs.diagonal(dim1=1, dim2=2)
-        most = squares.clamp_min(0).sqrt().sum(1).square()
-        room = slack(most.dtype, convolved=True)
-        return (patches * outputs).sum((1, 2)).clamp_min(0).add(most, alpha=room)
+        a, g = (gram.diagonal(dim1=1, dim2=2) for gram in (patches, outputs))
+        return rounded_up((patches * outputs).sum((1, 2)), a, g, convolved=True)
 
     def _windows(self, places: torch.Size) -> Iterator[tuple[slice, ...]]:
         """For each place of the kernel, where all places of the output see the map."""

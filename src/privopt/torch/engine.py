@@ -24,6 +24,7 @@ from privopt.torch.clip import Clip
 from privopt.torch.layers import rule_for
 from privopt.torch.pieces import Dense, Piece, Rule, merged, squared_norms
 from privopt.torch.rounding import HALF, margin
+from privopt.torch.structure import Structure
 
 LossFunction = Callable[..., Tensor]
 
@@ -67,6 +68,7 @@ class Engine:
         double = any(p.dtype == torch.float64 for p in self.parameters)
         self.dtype = torch.float64 if double else torch.float32
         self.size = sum(p.numel() for p in self.parameters)
+        self.structure = Structure(model)
         self.units: list[Unit] = list(_units("", model, set()))
         self._recording = False
         self.apart = False  # whether a loss was seen to take its examples one by one
@@ -77,7 +79,9 @@ class Engine:
 
     def unchanged(self, device: torch.device) -> bool:
         """Whether the model still trains the same parameters in the same place."""
-        now = [p for p in self.model.parameters() if p.requires_grad]
+        if not self.structure.same():
+            self.structure = Structure(self.model)
+        now = self.structure.trained()
         return len(now) == len(self.parameters) and all(
             p is q and p.device == device for p, q in zip(now, self.parameters, strict=True)
         )
@@ -99,12 +103,10 @@ class Engine:
         keywords: dict[str, Any],
         targets: tuple[Any, ...],
         count: int,
-        total: Tensor,
-    ) -> None:
-        """Add the clipped gradients of ``count`` examples to the flat vector ``total``."""
+    ) -> Tensor:
+        """The sum of the clipped gradients of ``count`` examples, flat."""
         parts, _ = self.clipped(loss, inputs, keywords, targets, count)
-        for mine, part in zip(total.split([len(part) for part in parts]), parts, strict=True):
-            mine += part
+        return torch.cat(parts)
 
     def clipped(
         self,

@@ -41,7 +41,8 @@ class TensorStream(Stream):
         self._failed = True
         noise: Any = self._noise.next(lambda: gaussian_like(source, 1.0, payload))  # type: ignore
         self._failed = False
-        return noise.mul_(self._mechanism.multiplier * reach.radius).add_(payload)
+        std = self._mechanism.multiplier * reach.radius
+        return torch.add(payload, noise, alpha=std, out=noise)
 
 
 class TensorNoise(NoiseStream):
@@ -128,30 +129,27 @@ class _Buffers(NoiseStream):
     """x_t = z_t - sum_i w_i S_i,  S_i <- decay_i S_i + x_t."""
 
     def __init__(self, decays: tuple[float, ...], weights: tuple[float, ...]) -> None:
-        self._decays = torch.tensor(decays, dtype=torch.float64)
-        self._weights = torch.tensor(weights, dtype=torch.float64)
-        self._kept = torch.zeros(0)
+        self._decays, self._weights = decays, weights
+        self._kept: list[Tensor] = []
         self._advance: Any = None
 
     def next(self, draw: Any) -> Any:
         noise = draw()
         if self.step == 0:
-            self._kept = noise.new_zeros(len(self._decays), noise.numel())
+            self._kept = [torch.zeros_like(noise) for _ in self._decays]
         if self._advance is None:
             self._advance = fused(_buffers_advanced, noise.device)
-            self._weights, self._decays = self._weights.to(noise), self._decays.to(noise)
         noise = self._advance(noise, self._kept, self._weights, self._decays)
         self.step += 1
         return noise
 
     def vectors(self) -> list[Any]:
-        return list(self._kept) if self.step else []
+        return list(self._kept)
 
     def load_vectors(self, step: int, vectors: list[Any]) -> None:
         if len(vectors) != (len(self._decays) if step else 0):
             raise ValueError("this is not the state of buffered noise at that step.")
-        if vectors:
-            self._kept = torch.stack(vectors)
+        self._kept = list(vectors)
 
 
 def _past_taken_off(noise: Tensor, kept: Tensor, weights: Tensor, first: float) -> Tensor:
@@ -159,7 +157,12 @@ def _past_taken_off(noise: Tensor, kept: Tensor, weights: Tensor, first: float) 
     return torch.addmv(noise, kept.T, weights, alpha=-1).div_(first)
 
 
-def _buffers_advanced(noise: Tensor, kept: Tensor, weights: Tensor, decays: Tensor) -> Tensor:
-    noise = torch.addmv(noise, kept.T, weights, alpha=-1)
-    kept.mul_(decays[:, None]).add_(noise)
+def _buffers_advanced(
+    noise: Tensor, kept: list[Tensor], weights: tuple[float, ...], decays: tuple[float, ...]
+) -> Tensor:
+    # One vector each: a compiler reads and writes each of them once.
+    for one, weight in zip(kept, weights, strict=True):
+        noise = noise - weight * one
+    for one, decay in zip(kept, decays, strict=True):
+        one.mul_(decay).add_(noise)
     return noise

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from privopt.torch.rounding import slack
+from privopt.torch.rounding import rounded_up, slack
 
 
 class Piece(Protocol):
@@ -86,19 +86,24 @@ class Outer:
     def squared_norms(self) -> Tensor:
         if self.direct:
             return torch.linalg.vector_norm(self.dense(), dim=1).square()
-        a = torch.linalg.vector_norm(self.inputs, dim=3)
-        g = torch.linalg.vector_norm(self.outputs, dim=3)
         if self.inputs.shape[2] == 1:
-            return (a * g).square().sum((1, 2))
-        gram = (self.inputs @ self.inputs.mT).mul_(self.outputs @ self.outputs.mT)
-        most = (a * g).sum((1, 2)).square()
-        return gram.sum((1, 2, 3)).clamp_min(0).add(most, alpha=slack(most.dtype))
+            a, g = self.inputs.square().sum(3), self.outputs.square().sum(3)
+            return rounded_up((a * g).sum((1, 2)), a, g)
+        a, g = self.inputs @ self.inputs.mT, self.outputs @ self.outputs.mT
+        # The squares of the factors are there already: no pass over the factors is needed.
+        inputs, outputs = (gram.diagonal(dim1=2, dim2=3) for gram in (a, g))
+        return rounded_up((a * g).sum((1, 2, 3)), inputs, outputs)
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         if self.direct:
             return weights @ self.dense()
-        scaled = (self.outputs * weights[:, None, None, None]).movedim(1, 0).flatten(1, 2)
-        return (scaled.mT @ self.inputs.movedim(1, 0).flatten(1, 2)).flatten()
+        outputs, inputs, each = self.outputs, self.inputs, weights[:, None, None, None]
+        if outputs.shape[3] < inputs.shape[3]:
+            outputs = outputs * each
+        else:
+            inputs = inputs * each
+        rows = [factor.movedim(1, 0).flatten(1, 2) for factor in (outputs, inputs)]
+        return (rows[0].mT @ rows[1]).flatten()
 
     def without(self, dropped: Tensor) -> Outer:
         return Outer(blank(self.outputs, dropped), blank(self.inputs, dropped))

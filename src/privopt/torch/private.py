@@ -18,6 +18,7 @@ from privopt.oracle.reach import Reach
 from privopt.oracle.sealed import KEY, Sealed
 from privopt.privacy import Accountant, Budget, Certificate, Refused, spend
 from privopt.privacy.factorizations import Independent
+from privopt.torch.arguments import leaves_of
 from privopt.torch.batches import PrivateLoader, Schedule
 from privopt.torch.bill import Bill, events
 from privopt.torch.compiled import CompiledSum
@@ -60,6 +61,7 @@ class PrivateTraining:
         self._engine, self._schedule, self._gate = engine, schedule, gate
         self._microbatch, self._private, self._assumptions = microbatch, private, assumptions
         self._like = self._tail = engine.like()
+        self._sizes = [parameter.numel() for parameter in engine.parameters]
         self._probed = self._aligned = self._released = False
         self._processes = processes
         self._compiled: CompiledSum | None = None
@@ -144,10 +146,10 @@ class PrivateTraining:
         if not self._aligned:
             processes.align(self.model)
             self._aligned = True
-        total, problem = torch.zeros_like(self._like), None
+        total, problem = self._like, None
         try:
             goals = targets if isinstance(targets, tuple) else (targets,)
-            self._add(total, loss, inputs, keywords, goals)
+            total = self._sum(loss, inputs, keywords, goals)
             self._bill.pay(self._private)
         except Exception as found:
             problem = found
@@ -155,19 +157,18 @@ class PrivateTraining:
         processes.collect(total)
         self._release(total)
 
-    def _add(
+    def _sum(
         self,
-        total: Tensor,
         loss: LossFunction,
         inputs: tuple[Any, ...],
         keywords: dict[str, Any],
         goals: tuple[Any, ...],
-    ) -> None:
-        """Add the clipped gradients of the waiting examples."""
+    ) -> Tensor:
+        """The clipped gradients of the waiting examples."""
         count = self.loader.waiting
         if count is None:
             raise Refused("step takes the batch that private.loader has just given, once.")
-        for leaf in tree_leaves((inputs, keywords, goals)):
+        for leaf in leaves_of((inputs, keywords, goals))[0]:
             if isinstance(leaf, Tensor) and (leaf.dim() == 0 or len(leaf) != count):
                 raise Refused(
                     f"step takes the {count} examples that private.loader has just given; a "
@@ -184,11 +185,15 @@ class PrivateTraining:
         if (count > size or self._compiled is not None) and not tree_leaves(goals):
             raise ValueError("microbatches and compiled steps need targets=...: they cut them too.")
         engine = self._compiled or self._engine
+        if 0 < count <= size:
+            return engine.clipped_sum(loss, inputs, keywords, goals, count)
+        total = torch.zeros_like(self._like)
         for start in range(0, count, size):
             stop = min(start + size, count)
-            cut = _slice(start, stop) if stop - start < count else lambda tree: tree
-            few = cut(inputs), cut(keywords), cut(goals)
-            engine.clipped_sum(loss, *few, stop - start, total)
+            cut = _slice(start, stop)
+            few = tree_map(cut, inputs), tree_map(cut, keywords), tree_map(cut, goals)
+            total += engine.clipped_sum(loss, *few, stop - start)
+        return total
 
     def _release(self, total: Tensor) -> None:
         sealed = Sealed(KEY, total, self._reach(self.steps_done))
@@ -196,12 +201,11 @@ class PrivateTraining:
         self._processes.tell(noisy)
         self.loader.stepped()
         self._released = True
+        # In new memory: a compiled step writes its next sum to the old.
         noisy = noisy / self._schedule.expected_batch_size
-        start = 0
-        for parameter in self._engine.parameters:
-            stop = start + parameter.numel()
-            parameter.grad = noisy[start:stop].view_as(parameter).to(parameter.dtype)
-            start = stop
+        trained = self._engine.parameters
+        for parameter, part in zip(trained, noisy.split(self._sizes), strict=True):
+            parameter.grad = part.view_as(parameter).to(parameter.dtype)
 
     def _average(self) -> None:
         """After the optimizer's step."""
@@ -318,7 +322,4 @@ class PrivateTraining:
 
 
 def _slice(start: int, stop: int) -> Any:
-    def cut(tree: Any) -> Any:
-        return tree_map(lambda x: x[start:stop] if isinstance(x, Tensor) else x, tree)
-
-    return cut
+    return lambda leaf: leaf[start:stop] if isinstance(leaf, Tensor) else leaf

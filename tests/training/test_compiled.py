@@ -1,0 +1,104 @@
+"""Compiled steps: the numbers of the engine, traced once, and nothing kept that has changed."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from privopt import Refused
+from privopt.torch.compiled import CompiledSum
+
+from .models import cross_entropy
+from .runs import data, run, training, weights
+
+
+@pytest.mark.parametrize("microbatch", [None, 4])
+def test_a_compiled_step_is_the_same_step(microbatch):
+    """Filled up, cut and traced: the numbers of the engine. Traced once for all batches."""
+    ends = []
+    for compiled in (False, "eager"):
+        private = training(
+            random_state=3, noise="blt", compile=compiled, microbatch=microbatch, clip_norm=0.3
+        )
+        run(private, 2)
+        ends.append(weights(private.model))
+        assert private._compiled is None or len(private._compiled._graphs) == 1
+    torch.testing.assert_close(*ends)
+
+
+def test_a_compiled_step_drops_what_is_not_finite():
+    dataset = data()
+    dataset.tensors[0][::3] = math.nan
+    ends = []
+    for compiled in (False, "eager"):
+        private = training(None, dataset, random_state=3, compile=compiled)
+        run(private)
+        ends.append(weights(private.model))
+    assert torch.isfinite(ends[0]).all()
+    torch.testing.assert_close(*ends)
+
+
+def test_a_compiled_step_refuses_tensors_from_outside():
+    """They would be those of the first batch in every later step."""
+    private = training(compile="eager")
+    x, y = next(iter(private.loader))
+    outside = torch.ones(1, 3, dtype=torch.float64)
+    with pytest.raises(Refused, match="sees only what it is given"):
+        private.step(lambda out, y: cross_entropy(out * outside, y), x, targets=y)
+    with pytest.raises(ValueError, match="need targets"):
+        private.step(lambda out: cross_entropy(out, y), x)
+    assert private.steps_done == 0
+
+
+def test_a_replaced_module_or_buffer_is_traced_anew():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("scale", torch.tensor([1.0], dtype=torch.float64))
+
+        def forward(self, x):
+            return x * self.scale
+
+    ends = []
+    for compiled in (False, "eager"):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), Scaled(), nn.Linear(5, 3)).double()
+        private = training(model, random_state=3, compile=compiled)
+        batches = iter(private.loader)
+        for change in (None, "module", "buffer", "mode"):
+            if change == "module":
+                model[1] = nn.ReLU()
+            elif change == "buffer":
+                model[2].scale = torch.tensor([0.2], dtype=torch.float64)
+            elif change == "mode":
+                model.eval()
+            x, y = next(batches)
+            private.step(cross_entropy, x, targets=y)
+        ends.append(weights(model))
+    torch.testing.assert_close(*ends)
+
+
+def test_gradients_do_not_lie_where_the_next_sum_is_written(monkeypatch):
+    """A replayed graph has one place for its results: sums without noise must not show up there."""
+    honest, place = CompiledSum._traced, []
+
+    def replayed(self, *arguments):
+        graph = honest(self, *arguments)
+
+        def call(*rows):
+            found, lost = graph(*rows)
+            place.extend([found] if not place else [])
+            return place[0].copy_(found), lost
+
+        return call
+
+    monkeypatch.setattr(CompiledSum, "_traced", replayed)
+    private = training(compile="eager")
+    for x, y in private.loader:
+        before = [p.grad.clone() for p in private.model.parameters() if p.grad is not None]
+        kept = [p.grad for p in private.model.parameters() if p.grad is not None]
+        private.step(cross_entropy, x, targets=y)
+        assert all(map(torch.equal, before, kept))
