@@ -71,6 +71,7 @@ from .mutant import Mutant
 from .nonconvex import nonconvex
 from .streams import streams
 from .torch_bugs import training
+from .torch_models import models
 from .tuning import tuning
 from .users import users
 
@@ -1107,6 +1108,7 @@ ALL: list[Mutant] = [
         integers,
         masks,
         training,
+        models,
         further,
         users,
         tuning,
