@@ -31,6 +31,8 @@ from .runs import net, training, weights
         ({"n_public": 59}, "drop n_public"),
         ({"batch_size": 61}, "does not fit into 60 records"),
         ({"microbatch": 0}, "microbatch must be"),
+        ({"microbatch": 2.5}, "microbatch must be"),
+        ({"compile": 1}, "compile must be"),
         ({"optimizer": "sgd"}, "must be a torch Optimizer"),
         ({"random_state": "x"}, "random_state must be"),
         ({"epsilon": 0.0}, "epsilon must be"),
@@ -56,6 +58,22 @@ def test_an_optimizer_that_asks_for_losses():
     model = net()
     with pytest.raises(ValueError, match="LBFGS asks for the loss again"):
         training(model, optimizer=torch.optim.LBFGS(model.parameters()))
+
+
+def test_an_optimizer_of_sparse_gradients():
+    model = net()
+    with pytest.raises(ValueError, match="use Adam"):
+        training(model, optimizer=torch.optim.SparseAdam(list(model.parameters())))
+
+
+def test_an_optimizer_of_a_part_of_the_model():
+    """The others would be clipped along, and their gradients would be for nothing."""
+    model = net()
+    optimizer = torch.optim.SGD(model[2].parameters(), 0.1)
+    with pytest.raises(ValueError, match="freeze them"):
+        training(model, optimizer=optimizer)
+    model[0].requires_grad_(False)
+    assert training(model, optimizer=optimizer).settings()["parameters"] == 18
 
 
 def test_an_optimizer_of_another_model():

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import is_lazy
-from torch.optim import Optimizer
+from torch.optim import Optimizer, SparseAdam
 
 from privopt.privacy.budget import Refused
 from privopt.torch.engine import Engine
@@ -72,11 +72,17 @@ def check_optimizer(engine: Engine, optimizer: object) -> None:
             f"{type(optimizer).__name__} asks for the loss again and again: use an optimizer that "
             "takes one gradient per step."
         )
+    if isinstance(optimizer, SparseAdam):
+        raise ValueError("noise is everywhere, so gradients are not sparse: use Adam.")
+    held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
     known = {id(p) for p in engine.parameters}
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if parameter.requires_grad and id(parameter) not in known:
-                raise ValueError("the optimizer holds a parameter that is not the model's.")
+    if held - known:
+        raise ValueError("the optimizer holds a parameter that is not the model's.")
+    if known - held:
+        raise ValueError(
+            "the model has parameters that the optimizer does not train, and their gradients would "
+            "be clipped along: freeze them with requires_grad_(False)."
+        )
 
 
 def repaired(model: nn.Module) -> nn.Module:
