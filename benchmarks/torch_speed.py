@@ -337,6 +337,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--tf32", action="store_true", help="let matrix products round to TF32")
     parser.add_argument("--compile", action="store_true", help="time compiled steps as well")
+    parser.add_argument("--ways", nargs="*", choices=list(WAYS), help="beside ordinary training")
     chosen = parser.parse_args()
     if chosen.tf32:
         torch.set_float32_matmul_precision("high")
@@ -345,6 +346,8 @@ def main() -> None:
         torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
     ways = [way for way in WAYS if chosen.compile or "compiled" not in way]
+    if chosen.ways:
+        ways = ["ordinary", *chosen.ways]
     if find_spec("opacus") is None:
         ways = [way for way in ways if not way.startswith("Opacus")]
     print(f"torch {torch.__version__}, {chosen.device}, tf32 {chosen.tf32}")
@@ -355,7 +358,8 @@ def main() -> None:
         for way, (seconds, peak) in found[name].items():
             ratio = found[name]["ordinary"][0] / seconds
             print(f"{name:8s} {way:20s} {1e3 * seconds:9.2f} {ratio:14.2f} {peak:9.2f}", flush=True)
-    keep(found)
+    if not chosen.ways:
+        keep(found)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,9 @@ from privopt.privacy.events import FULL, ROOT, Cell, Sampling
 from privopt.torch.luck import same_luck
 from privopt.torch.processes import Processes
 
+ROUND = 16
+"""Kernels like sizes that are its multiples, and runs alike share what is compiled."""
+
 
 class Schedule(ABC):
     """Steps, cells and sampling are public; ``draw`` returns the secret members of a step."""
@@ -50,9 +53,10 @@ class Schedule(ABC):
     def draw(self, step: int) -> np.ndarray: ...
 
     def likely_size(self) -> int:
-        """A public size that a batch rarely exceeds."""
+        """A public size that a batch rarely exceeds; a round one, if batches vary."""
         size = self.expected_batch_size
-        return math.ceil(size + 4 * math.sqrt(size * (1 - self.sampling.rate)))
+        more = 4 * math.sqrt(size * (1 - self.sampling.rate))
+        return math.ceil(size) if not more else ROUND * math.ceil((size + more) / ROUND)
 
     @abstractmethod
     def state(self) -> np.ndarray:
