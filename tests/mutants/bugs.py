@@ -72,6 +72,7 @@ from .nonconvex import nonconvex
 from .processes import processes
 from .streams import streams
 from .torch_bugs import training
+from .torch_models import models
 from .tuning import tuning
 from .users import users
 
@@ -1109,6 +1110,7 @@ ALL: list[Mutant] = [
         masks,
         training,
         processes,
+        models,
         further,
         users,
         tuning,

@@ -57,7 +57,9 @@ MODES = (
         ("beyond the horizon", "clip norm that changes", "any noise$", "too early", "is counted"),
     ),
     Mode("B11", "batches that repeat or depend on each other", ("same batch at every step",)),
-    Mode("B12", "records that come back more often than declared", ("participations",)),
+    Mode(
+        "B12", "records that come back more often than declared", ("participations", "two places")
+    ),
     # ------------------------------------------------------------ the accountant
     Mode(
         "A1",
@@ -152,7 +154,7 @@ MODES = (
     Mode(
         "S9",
         "rounding, order or overflow of a sum",
-        ("cut off", "rounded up", "costs rounded down"),
+        ("cut off", "rounded up", "costs rounded down", "underflows"),
     ),
     Mode(
         "S10",
@@ -172,7 +174,18 @@ MODES = (
         "objective perturbation outside its theorem",
         ("smoothness", "tolerance"),
     ),
-    Mode("S13", "layers that mix records", ("mixes records",)),
+    Mode(
+        "S13",
+        "layers that mix records",
+        (
+            "mixes records",
+            "model is tried",
+            "on the way back",
+            "a new buffer",
+            "remembers examples",
+            "holds a batch",
+        ),
+    ),
     # ------------------------------------------------------------ noise and random bits
     Mode(
         "N1",

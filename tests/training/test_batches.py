@@ -7,11 +7,14 @@ import pytest
 import torch
 from scipy import stats
 from torch.utils.data import (
+    ConcatDataset,
     DataLoader,
     Dataset,
     IterableDataset,
+    Subset,
     TensorDataset,
     WeightedRandomSampler,
+    default_collate,
 )
 
 from privopt.noise import SecureSource, SeededSource
@@ -152,10 +155,44 @@ def test_loaders_of_others_are_refused():
         (DataLoader(Endless(), batch_size=2), "needs a length"),
         (DataLoader(DATA, batch_size=None), "needs a batch_size"),
         (DataLoader(DATA, batch_size=5, sampler=weighted), "sampler would be replaced"),
+        (DataLoader(Subset(DATA, [0, 1, 0]), batch_size=2), "more than once"),
+        (DataLoader(Subset(Subset(DATA, [3, -47]), [0, 1]), batch_size=2), "more than once"),
+        (DataLoader(ConcatDataset([DATA, DATA]), batch_size=2), "more than once"),
+        (DataLoader(ConcatDataset([DATA, Subset(DATA, [7])]), batch_size=2), "more than once"),
     ]:
         with pytest.raises(ValueError, match=words):
             check_loader(loader)
     check_loader(DataLoader(DATA, batch_size=5, shuffle=True))
+    apart = ConcatDataset([Subset(DATA, torch.arange(20)), Subset(DATA, range(20, 40))])
+    check_loader(DataLoader(Subset(apart, [0, 39]), batch_size=2))
+
+
+def _mixed(examples):
+    batch = default_collate(examples)
+    share = torch.rand(())
+    return {"x": share * batch["x"] + (1 - share) * batch["x"].roll(1, 0), "y": batch["y"]}
+
+
+def _masked(examples):
+    """Random in each row, as collators of language models are, and it changes its arguments."""
+    x = torch.stack([example.pop("x") for example in examples])
+    return {"x": x * (torch.rand(x.shape) < 0.5), "y": default_collate(examples)["y"]}
+
+
+def _centred(examples):
+    batch = default_collate(examples)
+    return {"x": batch["x"] - batch["x"].mean(0), "y": batch["y"]}
+
+
+@pytest.mark.parametrize("collate", [_mixed, _centred, _masked])
+def test_records_that_are_mixed_when_they_are_put_together(collate):
+    loader = private(DataLoader(Pairs(), batch_size=10, collate_fn=collate))
+    if collate is _masked:
+        assert len(next(iter(loader))["x"]) == loader.waiting
+        return
+    with pytest.raises(Refused, match="collate_fn mixes"):
+        next(iter(loader))
+    assert loader.done == 0
 
 
 def test_states_of_other_data_are_refused():

@@ -9,9 +9,10 @@ from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 from privopt.privacy import Refused
 from privopt.torch import objections, repaired
-from privopt.torch.checks import check_model, probe
+from privopt.torch.checks import check_model
 from privopt.torch.clip import Clip
 from privopt.torch.engine import Engine
+from privopt.torch.probe import probe
 
 from .models import CLASSES, MixesExamples, clipped, cross_entropy, loop, made
 
@@ -26,6 +27,7 @@ from .models import CLASSES, MixesExamples, clipped, cross_entropy, loop, made
         (nn.Embedding(3, 2, max_norm=1.0), ["drop max_norm"]),
         (nn.Embedding(3, 2, scale_grad_by_freq=True), ["drop scale_grad_by_freq"]),
         (torch.compile(nn.Linear(2, 2), backend="eager"), ["before torch.compile"]),
+        (nn.Linear(8, 2, dtype=torch.complex64), ["complex numbers", "two real parameters"]),
         (nn.LazyLinear(3), ["LazyLinear", "has no shape yet"]),
         (nn.DataParallel(nn.Linear(8, 2)), ["DataParallel", "give the module inside it"]),
         (type("Cut", (nn.Linear, type("FSDPModule", (), {})), {})(8, 2), ["the whole model"]),

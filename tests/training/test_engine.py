@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from privopt.privacy import Refused
-from privopt.torch.checks import probe
 from privopt.torch.clip import SOFTENING, Clip
 from privopt.torch.engine import Engine, Layer, Part
 from privopt.torch.pieces import Outer, Rows
+from privopt.torch.probe import probe
 from privopt.torch.rounding import MARGIN, margin
 
 from .models import MODELS, Gru, clipped, cross_entropy, loop, made, random_model
@@ -308,7 +308,10 @@ def test_frozen_parameters_and_none_at_all():
         Engine(model.requires_grad_(False), Clip(1.0))
 
 
-@pytest.mark.parametrize(("norm", "kind"), [(0.0, "flat"), (math.inf, "flat"), (1.0, "layers")])
+@pytest.mark.parametrize(
+    ("norm", "kind"),
+    [(0.0, "flat"), (math.inf, "flat"), (math.nan, "flat"), (1e-30, "flat"), (1.0, "layers")],
+)
 def test_bad_clips(norm, kind):
     with pytest.raises(ValueError, match="must be"):
         Clip(norm, kind)

@@ -31,6 +31,8 @@ from .runs import net, training, weights
         ({"n_public": 59}, "drop n_public"),
         ({"batch_size": 61}, "does not fit into 60 records"),
         ({"microbatch": 0}, "microbatch must be"),
+        ({"microbatch": 2.5}, "microbatch must be"),
+        ({"compile": 1}, "compile must be"),
         ({"optimizer": "sgd"}, "must be a torch Optimizer"),
         ({"random_state": "x"}, "random_state must be"),
         ({"epsilon": 0.0}, "epsilon must be"),
@@ -56,6 +58,22 @@ def test_an_optimizer_that_asks_for_losses():
     model = net()
     with pytest.raises(ValueError, match="LBFGS asks for the loss again"):
         training(model, optimizer=torch.optim.LBFGS(model.parameters()))
+
+
+def test_an_optimizer_of_sparse_gradients():
+    model = net()
+    with pytest.raises(ValueError, match="use Adam"):
+        training(model, optimizer=torch.optim.SparseAdam(list(model.parameters())))
+
+
+def test_an_optimizer_of_a_part_of_the_model():
+    """The others would be clipped along, and their gradients would be for nothing."""
+    model = net()
+    optimizer = torch.optim.SGD(model[2].parameters(), 0.1)
+    with pytest.raises(ValueError, match="freeze them"):
+        training(model, optimizer=optimizer)
+    model[0].requires_grad_(False)
+    assert training(model, optimizer=optimizer).settings()["parameters"] == 18
 
 
 def test_an_optimizer_of_another_model():
@@ -182,3 +200,42 @@ def test_a_loss_that_is_not_finite_is_a_step_like_any_other():
     assert torch.isfinite(ends[0]).all()
     for end in ends[1:]:
         torch.testing.assert_close(end, ends[0], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("batch_size", [10, 60])
+def test_an_ordinary_loop_is_refused_before_its_first_step(batch_size):
+    """Gradients without noise: the epsilon of such a run would be printed as zero."""
+    private = training(batch_size=batch_size)
+    before = weights(private.model)
+    x, y = next(iter(private.loader))
+    cross_entropy(private.model(x), y).mean().backward()
+    with pytest.raises(Refused, match=r"waits for private\.step"):
+        private.optimizer.step()
+    assert torch.equal(before, weights(private.model))
+    private.optimizer.zero_grad()
+    private.step(cross_entropy, x, targets=y)
+    assert private.steps_done == 1
+
+
+def test_the_newest_run_guards_the_optimizer():
+    """A run that was left alone, with a batch that waits, does not stand in the way of the next."""
+    first = training()
+    next(iter(first.loader))
+    second = training(first.model, optimizer=first.optimizer)
+    x, y = next(iter(second.loader))
+    second.step(cross_entropy, x, targets=y)
+    assert second.steps_done == 1
+    next(iter(second.loader))
+    with pytest.raises(Refused, match=r"waits for private\.step"):
+        first.optimizer.step()
+
+
+def test_steps_on_public_data_are_free():
+    """Between two private steps, while no batch waits."""
+    private = training()
+    for x, y in private.loader:
+        private.step(cross_entropy, x, targets=y)
+        private.optimizer.zero_grad()
+        cross_entropy(private.model(torch.ones_like(x[:1])), y[:1]).sum().backward()
+        private.optimizer.step()
+    assert private.steps_done == 6

@@ -6,6 +6,7 @@ asked for and the declared number of records. A drawn batch size is private and 
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -13,12 +14,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import (
+    ConcatDataset,
     DataLoader,
     IterableDataset,
     RandomSampler,
     SequentialSampler,
+    Subset,
     TensorDataset,
     default_collate,
 )
@@ -27,6 +30,7 @@ from privopt.noise import Source
 from privopt.oracle.sampling import COUPLING, GeometricSkips, Sampler
 from privopt.privacy.budget import Refused
 from privopt.privacy.events import FULL, ROOT, Cell, Sampling
+from privopt.torch.luck import same_luck
 from privopt.torch.processes import Processes
 
 ROUND = 16
@@ -156,7 +160,76 @@ def check_loader(loader: object) -> DataLoader[Any]:
             "the loader's own sampler would be replaced by one that the accountant knows: give a "
             "loader with shuffle=True or False and no sampler."
         )
+    _check_once(loader.dataset)
     return loader
+
+
+def _check_once(data: Any) -> None:
+    """Refuse subsets and chains of data sets in which a record has two places: it would be drawn
+    and clipped in each of them, and pay for one."""
+    places: dict[int, list[np.ndarray]] = {}
+    for name, rows in _origins(data, np.arange(len(data))):
+        places.setdefault(name, []).append(rows)
+    for many in places.values():
+        rows = np.concatenate(many)
+        if len(np.unique(rows)) < len(rows):
+            raise ValueError(
+                "the data set holds the same record more than once, and would pay for it once: "
+                "take each record once, and weight its loss instead."
+            )
+
+
+def _origins(data: Any, rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Rows of the data sets that others are made from."""
+    if isinstance(data, Subset):
+        chosen = np.asarray(data.indices, dtype=np.int64).reshape(-1)[rows]
+        yield from _origins(data.dataset, chosen % max(len(data.dataset), 1))  # type: ignore
+    elif isinstance(data, ConcatDataset):
+        start = 0
+        for part in data.datasets:
+            stop = start + len(part)  # type: ignore[arg-type]
+            yield from _origins(part, rows[(start <= rows) & (rows < stop)] - start)
+            start = stop
+    else:
+        yield id(data), rows
+
+
+def check_collate(collate: Any, data: Any) -> None:
+    """Refuse a collate function that mixes records, as MixUp does: clipping bounds what a row
+    moves, and there a record moves the rows of others.
+
+    Three records are put together, and once more with another one in a place: the other rows must
+    stay. What has another shape then, such as sentences padded to the longest, is not compared.
+    """
+    count = min(3, len(data))
+    with same_luck():
+        few = [data[i] for i in range(count)]
+
+    def put_together(examples: list[Any]) -> list[Any]:
+        with same_luck():
+            return tree_leaves(collate([copy.deepcopy(example) for example in examples]))
+
+    for place in range(count):
+        changed = [*few]
+        changed[place] = few[(place + 1) % count]
+        others = [i for i in range(count) if i != place]
+        for a, b in zip(put_together(few), put_together(changed), strict=False):
+            if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
+                continue
+            if (
+                a.dim()
+                and len(a) == count
+                and a.shape == b.shape
+                and not _same(a[others], b[others])
+            ):
+                raise Refused(
+                    "collate_fn mixes the records of a batch, and clipping cannot bound what one "
+                    "of them moves: change each record by itself, in the data set."
+                )
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return torch.allclose(a.double(), b.double(), equal_nan=True)
 
 
 class PrivateLoader:
@@ -172,6 +245,7 @@ class PrivateLoader:
         self._loader, self._schedule, self._steps = loader, schedule, steps
         self._processes = processes
         self.records = len(loader.dataset)  # type: ignore[arg-type]
+        self._collates = False  # whether collate_fn was seen to keep records apart
         self._drawn: dict[int, np.ndarray] = {}
         self.done = 0  # steps that are over
         self.waiting: int | None = None  # examples of the batch that waits for its step
@@ -214,6 +288,9 @@ class PrivateLoader:
                 index = torch.from_numpy(self._members(step))
                 yield [tensor[index.to(tensor.device)] for tensor in data.tensors]
             return
+        if collate is not default_collate and not self._collates:
+            check_collate(collate, data)
+            self._collates = True
         yield from DataLoader(
             data,
             batch_sampler=_Lists(self, steps),

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from privopt.privacy.budget import Refused
 
@@ -57,8 +57,10 @@ def by_example(
             if leaves[i].dim() == 0 or len(leaves[i]) != count:
                 raise Refused(
                     f"{part.name or 'the model'!r} is given a tensor that does not hold one row "
-                    f"for each of the {count} examples."
+                    "for each example."
                 )
+        if not part.name:
+            _check_given(args, kwargs)
         copies = {
             name: p.detach().expand(count, *p.shape).requires_grad_()
             for name, p in part.trained().items()
@@ -83,10 +85,37 @@ def by_example(
         finally:
             inside = False
         part.copies.append(copies)
-        found = [next(columns) if isinstance(x, Tensor) else x for x in results]
+        if not any(isinstance(x, Tensor) for x in results):
+            raise Refused(
+                "the model runs example by example, and its output holds no tensor that torch "
+                "finds: return tensors, or tuples, lists and dictionaries of them."
+            )
+        # An object of another kind would be that of the last example.
+        found = [next(columns) if isinstance(x, Tensor) else _plain(x) for x in results]
         return tree_unflatten(found, shape[0])
 
     return run
+
+
+PLAIN = (bool, int, float, str, torch.dtype, torch.device, type(None))
+
+
+def _check_given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuse what cannot be cut into examples: each would see the whole batch."""
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, PLAIN):
+            continue  # a setting
+        if any(not isinstance(x, Tensor) and x is not None for x in tree_leaves(value)):
+            raise Refused(
+                "the model runs example by example, so everything that holds examples must be a "
+                f"tensor with one row for each; it is given a {type(value).__name__}."
+            )
+    if not any(isinstance(x, Tensor) for x in tree_leaves((args, kwargs))):
+        raise Refused("the model is given no tensor with one row for each example.")
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, PLAIN) else None
 
 
 def _mapped(

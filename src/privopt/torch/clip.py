@@ -12,6 +12,8 @@ from torch import Tensor
 Clipping = Literal["flat", "per_layer", "automatic"]
 
 SOFTENING = 0.01
+SMALLEST = 1e-12
+"""Below 1e-19 squared norms would underflow in single precision, and nothing would be clipped."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,11 @@ class Clip:
     kind: Clipping = "flat"
 
     def __post_init__(self) -> None:
-        if not 0 < self.norm < math.inf:
-            raise ValueError(f"clip_norm must be positive and finite, got {self.norm!r}.")
+        if not SMALLEST <= self.norm < math.inf:
+            raise ValueError(
+                f"clip_norm must be finite and at least {SMALLEST}, got {self.norm!r}: scale the "
+                "loss instead."
+            )
         if self.kind not in get_args(Clipping):
             raise ValueError(
                 f"clipping must be one of {', '.join(get_args(Clipping))}; got {self.kind!r}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 from torch import nn
@@ -114,10 +115,12 @@ def make_private(
     budget = Budget(epsilon, delta, neighbouring, unit)
     if budget.pure:
         raise ValueError("Gaussian noise needs delta > 0: take a value well below 1/n.")
-    if not isinstance(epochs, int) or epochs < 1:
-        raise ValueError(f"epochs must be a positive integer, got {epochs!r}.")
-    if microbatch is not None and microbatch < 1:
-        raise ValueError(f"microbatch must be positive, got {microbatch!r}.")
+    for name, value in (("epochs", epochs), ("microbatch", microbatch)):
+        if value is not None and not (isinstance(value, Integral) and value >= 1):
+            raise ValueError(f"{name} must be a positive integer, got {value!r}.")
+    epochs = int(epochs)
+    if not isinstance(compile, (bool, str)):
+        raise ValueError(f"compile must be True, False or the name of a backend, got {compile!r}.")
     processes = Processes()
     loader = check_loader(loader)
     check_model(model)

@@ -23,13 +23,16 @@ from privopt.privacy.factorizations import Independent
 from privopt.torch.arguments import leaves_of
 from privopt.torch.batches import PrivateLoader, Schedule
 from privopt.torch.bill import Bill, events
-from privopt.torch.checks import probe
 from privopt.torch.compiled import CompiledSum
 from privopt.torch.engine import Engine, LossFunction, Part
 from privopt.torch.noise import TensorGaussian
 from privopt.torch.plan import Plan
+from privopt.torch.probe import probe
 from privopt.torch.processes import Processes
 from privopt.torch.states import joined
+
+GUARD = "_privopt_guard"
+"""Where an optimizer keeps the hook of the newest run."""
 
 
 class PrivateTraining:
@@ -76,9 +79,24 @@ class PrivateTraining:
             self._mechanism = CorrelatedGaussian(plan.factorization, plan.noise_multiplier)
         reaches = [self._reach(step) for step in range(self.steps)]
         self._bill = Bill(account, budget, self._mechanism, reaches)
-        optimizer.register_step_post_hook(lambda *_: self._average())
+        self._watch(optimizer)
         facts = self.settings(), asdict(budget), private, loader.records
         processes.check_same(facts, self._like.device)
+
+    def _watch(self, optimizer: Optimizer) -> None:
+        """Average after its steps; and refuse a step that would use gradients without noise."""
+        optimizer.register_step_post_hook(lambda *_: self._average())
+        guard = getattr(optimizer, GUARD, None)
+        if guard is not None:
+            guard.remove()  # of an earlier run, whose last batch may wait for ever
+        setattr(optimizer, GUARD, optimizer.register_step_pre_hook(lambda *_: self._guard()))
+
+    def _guard(self) -> None:
+        if self.loader.waiting is not None:
+            raise Refused(
+                "a batch of private.loader waits for private.step: an optimizer's step of its own "
+                "would use gradients without noise."
+            )
 
     # ------------------------------------------------------------ training
     @property
