@@ -4,9 +4,11 @@ The network of 26 thousand parameters, clip norm 1, momentum 0.9, delta 1e-5, as
 of Kairouz et al. (2021). Each run goes through ``make_private``. Correlated noise is scored at the
 average of the last fifth of its iterates, independent noise at the last.
 
-The learning rate and whether it stays or falls to zero in a straight line are chosen beforehand:
-the best on the other data set, which plays the public one. Nothing about the scored data set
-enters the choice, so there is nothing to pay for.
+The learning rate follows from public numbers and one constant: the standard deviation by which the
+noise of a whole run moves one weight, rate x plan.error x clip norm / (batch x (1 - momentum)).
+That constant is chosen beforehand, once for all kinds of noise and all epsilons: the best on the
+*other* data set, which plays the public one. Nothing about the scored data set enters the choice,
+so there is nothing to pay for.
 
     PRIVOPT_DATA=... python -m benchmarks.reproduce [--device cuda] [--workers 8] [--batch 250]
 
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import time
@@ -32,21 +35,20 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, TensorDataset
 
 SETS = ("mnist", "fashion_mnist")
 EPSILONS = (1.2, 3.0, 7.0)
 DELTA, MOMENTUM, CLIP, EPOCHS = 1e-5, 0.9, 1.0, 20
-TUNING = 100  # the seed of runs that choose a learning rate
-# name: noise, batches, learning rates for batches of 1000 and epsilon below 2
-METHODS: dict[str, tuple[str, str, tuple[float, ...]]] = {
-    "DP-SGD": ("independent", "poisson", (0.1, 0.2, 0.4)),
-    "banded, amplified": ("banded", "poisson", (0.1, 0.2, 0.4)),
-    "banded": ("banded", "fixed", (0.1, 0.2, 0.4)),
-    "BLT": ("blt", "fixed", (0.1, 0.2, 0.4)),
-    "Honaker": ("honaker", "fixed", (0.05, 0.1, 0.2)),
-    "DP-SGD, not amplified": ("independent", "fixed", (0.025, 0.05, 0.1)),
+TUNING, TUNED_BATCH = 100, 1000  # seed and batch of the runs that choose how far noise may move
+SHIFTS = (0.04, 0.08, 0.16)
+METHODS = {  # noise and batches
+    "DP-SGD": ("independent", "poisson"),
+    "banded, amplified": ("banded", "poisson"),
+    "banded": ("banded", "fixed"),
+    "BLT": ("blt", "fixed"),
+    "Honaker": ("honaker", "fixed"),
+    "DP-SGD, not amplified": ("independent", "fixed"),
 }
 
 
@@ -58,8 +60,7 @@ class Job:
     method: str
     epsilon: float
     batch: int
-    rate: float
-    falls: bool
+    shift: float
     seed: int
 
 
@@ -68,6 +69,7 @@ class Run:
     """One trained model, with its test accuracy in percent."""
 
     job: Job
+    rate: float
     last: float
     averaged: float
     seconds: float
@@ -78,27 +80,19 @@ class Run:
         return self.last if METHODS[self.job.method][0] == "independent" else self.averaged
 
 
-def candidates(data: str, method: str, epsilon: float, batch: int) -> list[Job]:
-    """Learning rates that stay, and twice as large ones that fall: as long a way for both."""
-    scale = batch / 1000 * (1 if epsilon < 2 else 2)
-    return [
-        Job(data, method, epsilon, batch, rate * scale * (2 if falls else 1), falls, TUNING)
-        for rate in METHODS[method][2]
-        for falls in (False, True)
-    ]
-
-
-def scoring(tuned: Iterable[Run], seeds: int) -> Iterator[Job]:
-    """The other data set's choice, with fresh seeds."""
-    cells: dict[tuple[str, str, float, int], list[Run]] = {}
-    for run in tuned:
-        job = run.job
-        cells.setdefault((job.data, job.method, job.epsilon, job.batch), []).append(run)
-    for (data, *rest), runs in cells.items():
-        best = max(runs, key=lambda run: run.scored).job
-        (other,) = (name for name in SETS if name != data)
-        for seed in range(seeds):
-            yield Job(other, *rest, best.rate, best.falls, seed)  # type: ignore[arg-type]
+def best_shift(runs: Iterable[Run]) -> float:
+    """Where the logarithm of the error rate is least: a parabola over the logarithm of the shift,
+    the same for all methods and epsilons but for its height."""
+    cells = {run.job: (run.job.method, run.job.epsilon) for run in runs}
+    names = sorted(set(cells.values()))
+    rows, values = [], []
+    for run in runs:
+        x = math.log(run.job.shift)
+        rows.append([float(cells[run.job] == name) for name in names] + [x, x * x])
+        values.append(math.log(100 - run.scored))
+    *_, slope, bend = np.linalg.lstsq(np.array(rows), np.array(values), rcond=None)[0]
+    vertex = -slope / (2 * bend) if bend > 0 else math.log(SHIFTS[1])
+    return round(float(np.clip(math.exp(vertex), SHIFTS[0], SHIFTS[-1])), 3)
 
 
 @cache
@@ -117,18 +111,30 @@ def loss(output: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(output, target, reduction="none")
 
 
+@cache
+def network(device: str) -> torch.nn.Module:
+    from benchmarks.torch_speed import cnn28
+
+    return cnn28().to(device)
+
+
+LAST: dict[tuple[int, str], object] = {}
+"""The last run with batches of a kind: what it has compiled is used again while it is alive."""
+
+
 def train(job: Job, device: str, records: int) -> Run:
     from benchmarks.torch_speed import cnn28
     from privopt.torch import make_private
 
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    noise, batches, _ = METHODS[job.method]
+    noise, batches = METHODS[job.method]
     x, y, x_test, y_test = load(job.data, device)
     torch.manual_seed(job.seed)
     start = time.perf_counter()
-    model = cnn28().to(device)
-    optimizer = torch.optim.SGD(model.parameters(), job.rate, MOMENTUM)
+    model = network(device)
+    model.load_state_dict(cnn28().state_dict())
+    optimizer = torch.optim.SGD(model.parameters(), 1.0, MOMENTUM)
     few = slice(records or None)
     private = make_private(
         model,
@@ -141,21 +147,22 @@ def train(job: Job, device: str, records: int) -> Run:
         noise=noise,
         batches=batches,
         compile=device == "cuda",
+        device_noise=True,  # accuracy is the same, and nothing of this is released
     )
-    steps = private.steps
-    falling = LambdaLR(optimizer, lambda step: 1 - step / steps if job.falls else 1.0)
+    rate = job.shift * (1 - MOMENTUM) * job.batch / (private.plan.error * CLIP)
+    optimizer.param_groups[0]["lr"] = rate
     for _ in range(EPOCHS):
         for xs, ys in private.loader:
             private.step(loss, xs, targets=ys)
-            falling.step()
 
     def accuracy(model: torch.nn.Module) -> float:
         with torch.no_grad():
             return 100 * float((model(x_test).argmax(1) == y_test).float().mean())
 
     scores = accuracy(model), accuracy(private.averaged())
+    LAST[(job.batch, batches)] = private
     seconds, spent = time.perf_counter() - start, private.epsilon_spent()
-    return Run(job, *scores, seconds, spent)
+    return Run(job, rate, *scores, seconds, spent)
 
 
 # ---------------------------------------------------------------- results
@@ -167,14 +174,14 @@ def read(file: Path) -> dict[Job, Run]:
     return {run.job: run for run in runs}
 
 
-def spread(runs: Iterable[Run], *cell: object) -> tuple[float, float, Job] | None:
+def spread(runs: Iterable[Run], *cell: object) -> tuple[float, float, float] | None:
     """Mean and standard deviation over seeds, for a data set, a method, an epsilon and a batch."""
     mine = [run for run in runs if run.job.seed != TUNING]
     mine = [r for r in mine if (r.job.data, r.job.method, r.job.epsilon, r.job.batch) == cell]
     scores = [run.scored for run in mine]
     if len(scores) < 2:
         return None
-    return statistics.mean(scores), statistics.stdev(scores), mine[0].job
+    return statistics.mean(scores), statistics.stdev(scores), mine[0].rate
 
 
 def table(runs: Iterable[Run], batch: int) -> Iterator[str]:
@@ -187,8 +194,7 @@ def table(runs: Iterable[Run], batch: int) -> Iterator[str]:
                 found = spread(runs, data, method, epsilon, batch)
                 text = "-"
                 if found is not None:
-                    mean, std, job = found
-                    text = f"{mean:.2f} +- {std:.2f} ({job.rate:g}{' falls' * job.falls})"
+                    text = "{:.2f} +- {:.2f} ({:.3f})".format(*found)
                 line += f"{text:>26s}"
             yield line
 
@@ -227,18 +233,15 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=0, help="fewer, for a trial")
     parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--epsilons", nargs="*", type=float, default=list(EPSILONS))
-    parser.add_argument("--tune-only", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/reproduce.json"))
     chosen = parser.parse_args()
     runs = read(chosen.out)
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
-    tuning = [
-        job
-        for epsilon in chosen.epsilons
-        for method in chosen.methods
+    cells = [(m, e) for e in chosen.epsilons for m in chosen.methods]
+    tuning = {
+        data: [Job(data, *cell, TUNED_BATCH, s, TUNING) for cell in cells for s in SHIFTS]
         for data in SETS
-        for job in candidates(data, method, epsilon, chosen.batch)
-    ]
+    }
     with ProcessPoolExecutor(chosen.workers, get_context("spawn")) as pool:
 
         def finish(jobs: Iterable[Job]) -> None:
@@ -250,13 +253,20 @@ def main() -> None:
                     chosen.out.write_text(json.dumps([asdict(r) for r in runs.values()], indent=1))
                     print(f"{number} of {len(missing)} models", flush=True)
 
-        finish(tuning)
-        if not chosen.tune_only:
-            finish(scoring([runs[job] for job in tuning], chosen.seeds))
+        finish(job for jobs in tuning.values() for job in jobs)
+        scored = []
+        for data, other in zip(SETS, reversed(SETS), strict=True):
+            shift = best_shift([runs[job] for job in tuning[other]])
+            print(f"{data}: noise may move a weight by {shift}, the best on {other}")
+            scored += [
+                Job(data, *cell, chosen.batch, shift, s)
+                for cell in cells
+                for s in range(chosen.seeds)
+            ]
+        finish(scored)
     print("\n".join(table(runs.values(), chosen.batch)))
     print("\nmean and standard deviation over seeds; in brackets the learning rate")
-    if not chosen.tune_only:
-        plot(runs.values(), chosen.batch, chosen.out.with_suffix(".png"))
+    plot(runs.values(), chosen.batch, chosen.out.with_name(f"reproduce-{chosen.batch}.png"))
 
 
 if __name__ == "__main__":

@@ -33,9 +33,6 @@ from privopt.privacy.events import FULL, ROOT, Cell, Sampling
 from privopt.torch.luck import same_luck
 from privopt.torch.processes import Processes
 
-ROUND = 16
-"""Kernels like sizes that are its multiples, and runs alike share what is compiled."""
-
 
 class Schedule(ABC):
     """Steps, cells and sampling are public; ``draw`` returns the secret members of a step."""
@@ -56,7 +53,9 @@ class Schedule(ABC):
         """A public size that a batch rarely exceeds; a round one, if batches vary."""
         size = self.expected_batch_size
         more = 4 * math.sqrt(size * (1 - self.sampling.rate))
-        return math.ceil(size) if not more else ROUND * math.ceil((size + more) / ROUND)
+        most = math.ceil(size + more)
+        grain = 1 << max(0, most.bit_length() - 5) if more else 1
+        return -(-most // grain) * grain  # so that runs alike share what is compiled
 
     @abstractmethod
     def state(self) -> np.ndarray:
