@@ -17,7 +17,11 @@ def same_luck(device: torch.device | None = None) -> Iterator[None]:
     try:
         cuda = device is not None and device.type == "cuda"
         with torch.random.fork_rng([device] if cuda else []):
-            torch.manual_seed(0)
+            # Not torch.manual_seed: it would reach devices whose state is not put back.
+            torch.default_generator.manual_seed(0)
+            if cuda:
+                with torch.cuda.device(device):
+                    torch.cuda.manual_seed(0)
             random.seed(0)
             np.random.seed(0)  # noqa: NPY002
             yield
