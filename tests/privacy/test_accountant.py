@@ -342,3 +342,15 @@ def test_calibration_does_not_depend_on_its_start():
     ]
     assert found == pytest.approx([found[0]] * 3, rel=2e-6)
     assert found[0] == pytest.approx(4.225, abs=5e-4)
+
+
+@pytest.mark.parametrize("kind", [Pure(0.3), Gaussian(0.7, 0.7), BoundedRange(0.5)])
+def test_numbers_that_are_none_are_refused(kind):
+    """An epsilon at a delta of NaN would come out as zero."""
+    accountant, charge = Accountant(), charge_of(kind)
+    for delta in (math.nan, -1e-9, 1.5, math.inf):
+        for ask in (accountant.epsilon, lambda c, d: accountant.holds(c, 1.0, d)):
+            with pytest.raises(ValueError, match="delta must lie in"):
+                ask(charge, delta)
+    with pytest.raises(ValueError, match="epsilon must be a number"):
+        accountant.delta(charge, math.nan)

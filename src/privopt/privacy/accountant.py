@@ -68,6 +68,7 @@ class Accountant:
     # ------------------------------------------------------------ questions
     def epsilon(self, what: Charge | Spend, delta: float) -> float:
         """Smallest epsilon, at this delta, that is proved for a charge or for every record."""
+        _check_numbers(delta=delta)
         if isinstance(what, Spend):
             return max((self.epsilon(charge, delta) for _, charge in what.frontier()), default=0.0)
         kinds = self.resolve(what)
@@ -75,6 +76,7 @@ class Accountant:
 
     def delta(self, what: Charge | Spend, epsilon: float) -> float:
         """Smallest proved delta at this epsilon."""
+        _check_numbers(epsilon)
         if isinstance(what, Spend):
             return max((self.delta(charge, epsilon) for _, charge in what.frontier()), default=0.0)
         kinds = self.resolve(what)
@@ -123,6 +125,7 @@ class Accountant:
 
     # ------------------------------------------------------------ how
     def _surplus(self, charge: Charge, epsilon: float, delta: float) -> float:
+        _check_numbers(epsilon, delta)
         kinds = self.resolve(charge)
         return _surplus(tuple(sorted(kinds.items(), key=repr)), epsilon, delta, self.neighbouring)
 
@@ -133,6 +136,14 @@ class Accountant:
             for kind in step.resolve(self.neighbouring):
                 kinds[kind] += count
         return kinds
+
+
+def _check_numbers(epsilon: float = 0.0, delta: float = 0.0) -> None:
+    """NaN compares as false everywhere: an epsilon at such a delta would come out as zero."""
+    if not 0 <= delta <= 1:
+        raise ValueError(f"delta must lie in [0, 1], got {delta!r}.")
+    if math.isnan(epsilon):
+        raise ValueError("epsilon must be a number, got nan.")
 
 
 def _total_mu(kinds: Counter[Kind]) -> float:

@@ -266,7 +266,8 @@ def _stream_charges(path: StreamPath, events: list[Event]) -> Iterable[tuple[Cel
     if not sampling.full:
         for steps in patterns.values():
             gaps = [later - earlier for earlier, later in pairwise(steps)]
-            check_sampled(factorization, sampling, min(gaps, default=released))
+            # A part that was there once has not come back: early steps are no reason to refuse.
+            check_sampled(factorization, sampling, min(gaps, default=factorization.steps))
         columns = factorization.losses_squared([(t,) for t in range(released)], released)
         for cell, steps in patterns.items():
             loss = gaussian(float(columns[steps].max()))
