@@ -121,7 +121,11 @@ MODES = (
             r"instead of sqrt\(2\)",
         ),
     ),
-    Mode("A12", "an epsilon that is printed too small", ("rounded down when printed",)),
+    Mode(
+        "A12",
+        "an epsilon that is printed too small",
+        ("rounded down when printed", "printed too small"),
+    ),
     # ------------------------------------------------------------ sensitivity
     Mode(
         "S1",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, TensorDataset, default_collate
 
-from privopt.privacy import Refused
+from privopt.privacy import Accountant, Refused, accountant, charge_of
+from privopt.privacy.kinds import Gaussian
 from privopt.torch import batches, by_example, clip, make_private, probe
 from privopt.torch.clip import Clip
 from privopt.torch.engine import Engine
@@ -163,5 +165,10 @@ def models() -> Iterator[Mutant]:
         "a collate function that mixes records is taken",
         refused(lambda: next(iter(private(Rows(), collate_fn=_mixed).loader))),
         *(batches, "check_collate", lambda collate, data: None),
+    )
+    yield mutant(
+        "epsilon at a delta that is no number is printed too small",
+        refused(lambda: Accountant().epsilon(charge_of(Gaussian(1.0, 1.0)), math.nan)),
+        *(accountant, "_check_numbers", lambda epsilon=0.0, delta=0.0: None),
     )
     yield mutant("a clip norm whose square underflows", smallest_clip, clip, "SMALLEST", 0.0)

@@ -27,10 +27,10 @@ from torch.utils.data import (
 )
 
 from privopt.noise import Source
+from privopt.noise.luck import same_luck
 from privopt.oracle.sampling import COUPLING, GeometricSkips, Sampler
 from privopt.privacy.budget import Refused
 from privopt.privacy.events import FULL, ROOT, Cell, Sampling
-from privopt.torch.luck import same_luck
 from privopt.torch.processes import Processes
 
 

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from privopt.noise.luck import same_luck
 from privopt.privacy.budget import Refused
 from privopt.torch.clip import Clip
 from privopt.torch.engine import Engine, Layer, Part, _edges
 from privopt.torch.losses import kind
-from privopt.torch.luck import same_luck
 from privopt.torch.rounding import WIDE_MARGIN
 
 SIZES = (3, 5)
