@@ -120,7 +120,7 @@ MISTAKES = {
         lambda private, x, y: private.step(
             lambda out, t: cross_entropy(out, t) - cross_entropy(out, t).mean(), x, targets=y
         ),
-        "depends on the outputs of others",
+        "the loss of one example depends on others",
     ),
     "rows of another loader": (_other_rows, "another number of rows"),
     "no targets": (

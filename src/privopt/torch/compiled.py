@@ -18,10 +18,9 @@ from torch.utils._pytree import tree_map
 
 from privopt.privacy.budget import Refused
 from privopt.torch.arguments import arguments_of, leaves_of
-from privopt.torch.engine import Engine, LossFunction
+from privopt.torch.engine import FEW, Engine
+from privopt.torch.losses import LossFunction, identity, kind
 from privopt.torch.rounding import slack
-
-FEW = 4
 
 Graph = Callable[..., tuple[Tensor, Tensor]]
 
@@ -61,7 +60,7 @@ class CompiledSum:
             (self._backend, self.size, engine.clip, engine.margin(device.type)),
             (slack(engine.dtype), slack(engine.dtype, convolved=True)),
             engine.shape(),
-            _identity(loss),
+            identity(loss),
             spec if isinstance(spec, int) else str(spec),
             tuple([(row.shape, row.dtype) for row in rows]),
             repr(others) if others else None,
@@ -70,7 +69,7 @@ class CompiledSum:
             engine.structure,
             engine.structure.modes(),
         )
-        if key not in self._graphs or not engine.apart:
+        if key not in self._graphs or kind(loss) not in engine.known:
             # A few as they are: checks look at values, which a graph cannot do.
             few = min(count, FEW)
             cut = tree_map(lambda x: x[:few] if isinstance(x, Tensor) else x, leaves)
@@ -157,15 +156,6 @@ class Replayed:
             mine.copy_(argument)
         self._graph.replay()
         return self._results
-
-
-def _identity(loss: LossFunction) -> Any:
-    """What a function computes: a lambda is a new object in every step, and still the same."""
-    if not hasattr(loss, "__code__"):
-        return loss
-    cells = [cell.cell_contents for cell in loss.__closure__ or ()]
-    values = [x if isinstance(x, (int, float, str)) else id(x) for x in cells]
-    return loss.__code__, tuple(values), repr(loss.__defaults__)
 
 
 def _filled(rows: Tensor, size: int) -> Tensor:

@@ -22,11 +22,20 @@ from privopt.privacy.budget import Refused
 from privopt.torch.by_example import Part, by_example
 from privopt.torch.clip import Clip
 from privopt.torch.layers import rule_for
+from privopt.torch.losses import (
+    LossFunction,
+    check_count,
+    check_half,
+    check_rows,
+    kind,
+    uses_by_itself,
+)
 from privopt.torch.pieces import Dense, Piece, Rule, merged, squared_norms
 from privopt.torch.rounding import HALF, margin
-from privopt.torch.structure import Structure
+from privopt.torch.structure import Structure, same_buffers
 
-LossFunction = Callable[..., Tensor]
+FEW = 16
+"""Examples with which a new loss is looked at."""
 
 
 @dataclass
@@ -74,7 +83,7 @@ class Engine:
         self.structure = Structure(model)
         self.units: list[Unit] = list(_units("", model, set()))
         self._recording = False
-        self.apart = False  # whether a loss was seen to take its examples one by one
+        self.known: set[Any] = set()  # losses that were seen to take their examples one by one
 
     def like(self) -> Tensor:
         """Zeros in the shape, type and place of a sum."""
@@ -112,8 +121,22 @@ class Engine:
         count: int,
     ) -> Tensor:
         """The sum of the clipped gradients of ``count`` examples, flat."""
+        if kind(loss) not in self.known and count > FEW and tree_leaves(targets):
+            self._look(loss, inputs, keywords, targets)
         parts, _ = self.clipped(loss, inputs, keywords, targets, count)
         return torch.cat(parts)
+
+    def _look(self, loss: LossFunction, *arguments: Any) -> None:
+        """Look at a new loss with a few examples, since it takes memory."""
+        inputs, keywords, targets = tree_map(
+            lambda x: x[:FEW] if isinstance(x, Tensor) else x, arguments
+        )
+        try:
+            self.clipped(loss, inputs, keywords, targets, FEW)
+        except Refused:
+            raise
+        except Exception:  # it cannot be cut: the whole batch shows it
+            return
 
     def clipped(
         self,
@@ -133,14 +156,29 @@ class Engine:
         device = self.parameters[0].device.type
         room = self.margin(device)
         try:
+            before = self.structure.buffers()
             with torch.enable_grad(), self._record(count):
                 output = self.model(*inputs, **keywords)
                 losses = loss(output, *targets)
-            _check_losses(losses, count)
-            if not self.apart and keep is None and count > 1:
-                _check_apart(losses, output, count)
-                self.apart = True
+            check_count(losses, count)
+            if keep is None and not same_buffers(before, self.structure.buffers()):
+                raise Refused(
+                    "a buffer changes when the model runs: what it learns from examples would "
+                    "leave without noise."
+                )
             edges: list[Any] = [edge for unit in self.units for edge in _edges(unit)]
+            if keep is None and count > 1 and kind(loss) not in self.known:
+                if uses_by_itself(losses, edges, self.parameters):
+                    if not any(isinstance(unit, Layer) for unit in self.units):
+                        raise Refused(
+                            "the loss uses a parameter of the model by itself, which no clip "
+                            "covers: a penalty on weights is free as the optimizer's weight_decay."
+                        )
+                    self.run_example_by_example()
+                    return self.clipped(loss, inputs, keywords, targets, count)
+                check_rows(losses, edges)
+                check_half(loss, losses, output, targets)
+                self.known.add(kind(loss))
             # One gradient of ones: each example's loss depends on that example alone.
             found = torch.autograd.grad(losses, edges, torch.ones_like(losses), allow_unused=True)
             with torch.no_grad(), torch.autocast(device, enabled=False):
@@ -288,8 +326,8 @@ def _recorder(engine: Engine, layer: Layer) -> tuple[Callable[..., Any], Callabl
         x = args[0] if args else kwargs["input"]
         if len(x) != count:
             raise Refused(
-                f"layer {layer.name!r} is given {len(x)} rows for {count} examples: keep the "
-                "examples in the first dimension."
+                f"layer {layer.name!r} is not given one row for each example: keep the examples "
+                "in the first dimension."
             )
         if output._is_view():
             # An operation in place would replace the history of a view, and our place in it.
@@ -317,29 +355,3 @@ def _joined(groups: list[set[nn.Parameter]]) -> list[set[nn.Parameter]]:
         found = [other for other in found if not other & group]
         found.append(group.union(*touching))
     return found
-
-
-def _check_apart(losses: Tensor, output: Any, count: int) -> None:
-    """Refuse a loss in which one example's value depends on another's output.
-
-    The gradient of every other loss must vanish for the outputs in between. NaN is nobody's fault:
-    what is not finite is dropped later.
-    """
-    leaves = [x for x in tree_leaves(output) if isinstance(x, Tensor) and x.requires_grad]
-    leaves = [x for x in leaves if x.dim() and len(x) == count]
-    chosen = (torch.arange(count, device=losses.device) % 2).to(losses.dtype)
-    found = torch.autograd.grad(losses, leaves, chosen, retain_graph=True, allow_unused=True)
-    if any(g is not None and bool(g[::2].nan_to_num(0, 0, 0).any()) for g in found):
-        raise Refused(
-            "the loss of one example depends on the outputs of others: clipping cannot bound what "
-            "one of them moves. Use a loss that is computed example by example."
-        )
-
-
-def _check_losses(losses: object, count: int) -> None:
-    if not isinstance(losses, Tensor) or losses.shape != (count,):
-        shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
-        raise Refused(
-            f"the loss must be one number for each of the {count} examples, got {shape}: use "
-            'reduction="none", and average within an example only.'
-        )

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from transformers import Trainer
 
 from privopt.privacy.budget import Refused
-from privopt.torch.engine import LossFunction
+from privopt.torch.losses import LossFunction
 from privopt.torch.prepare import make_private
 from privopt.torch.private import PrivateTraining
 

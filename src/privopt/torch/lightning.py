@@ -10,7 +10,7 @@ from lightning import LightningModule
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 
 from privopt.privacy.budget import Refused
-from privopt.torch.engine import LossFunction
+from privopt.torch.losses import LossFunction
 from privopt.torch.private import PrivateTraining
 
 STATE = "privopt"

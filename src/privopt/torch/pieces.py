@@ -148,15 +148,13 @@ class Rows:
 
 
 def squared_norms(pieces: list[Piece]) -> Tensor:
-    """Squared norm, for each example, of the sum of all pieces of one parameter."""
-    (first, *others) = pieces
-    if not others:
-        return first.squared_norms()
-    table = [piece for piece in pieces if isinstance(piece, Rows)]
-    product = [piece for piece in pieces if isinstance(piece, Outer)]
-    if len(table) == len(product) == 1 and len(pieces) == 2 and not product[0].direct:
-        return _tied_norms(table[0], product[0])
-    return torch.linalg.vector_norm(sum(p.dense() for p in pieces), dim=1).square()
+    """Squared norm, for each example, of the sum of what ``merged`` has left of one parameter."""
+    if len(pieces) == 1:
+        return pieces[0].squared_norms()
+    table, product = pieces
+    assert isinstance(table, Rows)
+    assert isinstance(product, Outer)
+    return _tied_norms(table, product)
 
 
 def merged(pieces: list[Piece]) -> list[Piece]:
@@ -174,7 +172,17 @@ def merged(pieces: list[Piece]) -> list[Piece]:
     if products:
         outputs = torch.cat([piece.outputs for piece in products], 2)
         found.append(Outer(outputs, torch.cat([piece.inputs for piece in products], 2)))
+    if len(found) > 1 and not _tied(found):
+        # Parts of one record may cancel: norm and sum have to see the same numbers.
+        return [Dense(torch.stack([piece.dense() for piece in found]).sum(0))]
     return found
+
+
+def _tied(pieces: list[Piece]) -> bool:
+    """A table of embeddings that is the weight of a linear layer too, with a rule of its own."""
+    table, product = pieces[0], pieces[-1]
+    pair = len(pieces) == 2 and isinstance(table, Rows) and isinstance(product, Outer)
+    return pair and not product.direct  # type: ignore[union-attr]
 
 
 def _tied_norms(table: Rows, product: Outer) -> Tensor:

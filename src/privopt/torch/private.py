@@ -24,7 +24,9 @@ from privopt.torch.arguments import leaves_of
 from privopt.torch.batches import PrivateLoader, Schedule
 from privopt.torch.bill import Bill, events
 from privopt.torch.compiled import CompiledSum
-from privopt.torch.engine import Engine, LossFunction, Part
+from privopt.torch.engine import Engine, Part
+from privopt.torch.gradients import Gradients
+from privopt.torch.losses import LossFunction
 from privopt.torch.noise import TensorGaussian
 from privopt.torch.plan import Plan
 from privopt.torch.probe import probe
@@ -64,8 +66,9 @@ class PrivateTraining:
         self._engine, self._schedule, self._gate = engine, schedule, gate
         self._microbatch, self._private, self._assumptions = microbatch, private, assumptions
         self._like = self._tail = engine.like()
-        self._sizes = [parameter.numel() for parameter in engine.parameters]
-        self._probed = self._aligned = self._released = False
+        self._gradients = Gradients(engine.parameters)
+        self._probed: set[Any] = set()
+        self._aligned = self._released = False
         self._processes = processes
         self._leg: str | None = None  # from one resumption to the next: tells states apart
         self._compiled: CompiledSum | None = None
@@ -185,14 +188,12 @@ class PrivateTraining:
         for leaf in leaves_of((inputs, keywords, goals))[0]:
             if isinstance(leaf, Tensor) and (leaf.dim() == 0 or len(leaf) != count):
                 raise Refused(
-                    f"step takes the {count} examples that private.loader has just given; a "
+                    "step takes the examples that private.loader has just given, one row each; a "
                     "tensor has another number of rows."
                 )
         if not self._engine.unchanged(self._like.device):
             raise Refused("the model has moved or trains other parameters: call make_private then.")
-        if not self._probed:
-            probe(self._engine, inputs, keywords)
-            self._probed = True
+        self._probe(inputs, keywords)
         size = self._microbatch or max(count, 1)
         if self._compiled is not None:
             size = self._compiled.size
@@ -209,18 +210,31 @@ class PrivateTraining:
             total += engine.clipped_sum(loss, *few, stop - start)
         return total
 
+    def _probe(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """Try the model on made-up inputs, once for each way in which it is called."""
+        leaves, shape = leaves_of((inputs, keywords, ()))
+        key = (
+            shape if isinstance(shape, int) else str(shape),
+            tuple([(x.dim(), x.dtype) if isinstance(x, Tensor) else repr(x) for x in leaves]),
+            self._engine.structure,
+            self._engine.structure.modes(),
+        )
+        if key not in self._probed:
+            probe(self._engine, inputs, keywords)
+            self._probed.add(key)
+
     def _release(self, total: Tensor) -> None:
         processes = self._processes
         sealed = Sealed(KEY, processes.collect(total), self._reach(self.steps_done))
         release: Any = partial(self._gate.release, self._mechanism, sealed)  # type: ignore[arg-type]
-        noisy = processes.gather(processes.together(release, total.device), len(total))
-        self.loader.stepped()
+        before = len(self._gate.log)
+        try:
+            noisy = processes.gather(processes.together(release, total.device), len(total))
+        finally:
+            if len(self._gate.log) > before:
+                self.loader.stepped()  # also if it was interrupted: it is paid for, and over
         self._released = True
-        # In new memory: a compiled step writes its next sum to the old.
-        noisy = noisy / self._schedule.expected_batch_size
-        trained = self._engine.parameters
-        for parameter, part in zip(trained, noisy.split(self._sizes), strict=True):
-            parameter.grad = part.view_as(parameter).to(parameter.dtype)
+        self._gradients.fill(noisy, self._schedule.expected_batch_size)
 
     def _average(self) -> None:
         """After the optimizer's step."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from operator import is_
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 
 class Structure:
@@ -39,9 +40,23 @@ class Structure:
             for held, before in self._held
         )
 
+    def buffers(self) -> list[tuple[Tensor, int]]:
+        """All buffers, and how often each was written to."""
+        held = [module._buffers.values() for module in self.modules if module._buffers]
+        return [(b, b._version) for many in held for b in many if b is not None]
+
     def trained(self) -> list[nn.Parameter]:
         return [p for p in self._parameters if p.requires_grad]
 
     def modes(self) -> tuple[bool, ...]:
         """Whether each module trains."""
         return tuple([module.training for module in self.modules])
+
+
+def same_buffers(one: list[tuple[Tensor, int]], other: list[tuple[Tensor, int]]) -> bool:
+    """Neither written to, nor replaced by others with other values."""
+    return len(one) == len(other) and all(
+        before._version == version
+        and (before is now or (before.shape == now.shape and torch.equal(before, now)))
+        for (before, version), (now, _) in zip(one, other, strict=True)
+    )

@@ -1,0 +1,143 @@
+"""The user's loss: one number for each example, of that example alone, by way of the layers alone.
+
+Looked at when a loss is new. What follows from gradients is exact: with a weight for each loss, the
+gradient at a layer has to take each row by the weight of its own example. Weights are powers of
+two, so that rounding does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge
+from torch.utils._pytree import tree_leaves, tree_map
+
+from privopt.privacy.budget import Refused
+
+LossFunction = Callable[..., Tensor]
+
+MIXED = (
+    "the loss of one example depends on others: clipping cannot bound what one of them moves. Use "
+    "a loss that is computed example by example."
+)
+CLOSE = 1e-3
+DIGIT = 3
+"""Bits of an example's number that choose its weight, at a time."""
+
+
+class Same:
+    """An object in a key: equal to itself alone, and kept alive, so that no other gets its name."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def identity(loss: LossFunction) -> Any:
+    """What a function computes: a lambda is a new object in every step, and still the same."""
+    if isinstance(loss, MethodType):
+        return Same(loss.__self__), identity(loss.__func__)
+    if not hasattr(loss, "__code__"):
+        return Same(loss)
+    cells = [cell.cell_contents for cell in loss.__closure__ or ()]
+    values = [x if isinstance(x, (int, float, str)) else Same(x) for x in cells]
+    return loss.__code__, tuple(values), repr((loss.__defaults__, loss.__kwdefaults__))
+
+
+def kind(loss: LossFunction) -> Any:
+    """Its code alone, whatever tensors it was made with."""
+    return getattr(loss, "__code__", None) or Same(loss)
+
+
+def check_count(losses: object, count: int) -> None:
+    """One number for each example. The number of examples is secret under sampling."""
+    if not isinstance(losses, Tensor) or losses.shape != (count,):
+        raise Refused(
+            'the loss must be one number for each example of the batch: use reduction="none", and '
+            "average within an example only."
+        )
+
+
+def check_rows(losses: Tensor, edges: Sequence[Any]) -> None:
+    """Refuse a loss in which one example's value moves with what another one's layers gave.
+
+    Examples whose numbers differ have different weights in one of the rounds.
+    """
+    count = len(losses)
+    if count < 2:
+        return
+
+    def gradients(weights: Tensor) -> Iterable[Tensor | None]:
+        return torch.autograd.grad(losses, edges, weights, retain_graph=True, allow_unused=True)
+
+    plain = gradients(torch.ones_like(losses))
+    numbers = torch.arange(count, device=losses.device)
+    for low in range(0, (count - 1).bit_length(), DIGIT):
+        weights = torch.exp2(((numbers >> low) % (1 << DIGIT)).to(losses.dtype))
+        for one, other in zip(plain, gradients(weights), strict=True):
+            if one is not None and other is not None and _moved(one, other, weights):
+                raise Refused(MIXED)
+
+
+def _moved(one: Tensor, other: Tensor, weights: Tensor) -> bool:
+    """Whether a row has changed by more than its weight. What is not finite is dropped later."""
+    one, other = (x.reshape(len(weights), -1).double().nan_to_num(0, 0, 0) for x in (one, other))
+    expected = one * weights[:, None].double()
+    room = CLOSE * expected.abs().amax(1) if expected.shape[1] else expected.sum(1)
+    return bool(((other - expected).abs().amax(1) > room + 1e-30).any()) if len(one[0]) else False
+
+
+def check_half(loss: LossFunction, losses: Tensor, output: Any, targets: tuple[Any, ...]) -> None:
+    """Refuse a loss that sees the batch without a gradient: its size, its classes, its median.
+
+    Half of the examples must get the losses they have among all of them. A loss that draws random
+    numbers, or that cannot be cut, is not judged.
+    """
+    count = len(losses)
+    given = [x for x in tree_leaves((output, targets)) if isinstance(x, Tensor)]
+    if count < 2 or not tree_leaves(targets) or any(not x.dim() or len(x) != count for x in given):
+        return
+
+    def part(stop: int) -> Tensor:
+        cut = tree_map(lambda x: x[:stop] if isinstance(x, Tensor) else x, (output, targets))
+        return loss(cut[0], *cut[1])
+
+    half = count // 2
+    with torch.no_grad():
+        try:
+            again, few = part(count), part(half)
+        except Exception:
+            return
+    if _unlike(again, losses) or few.shape != (half,):
+        return
+    if _unlike(few, losses[:half]):
+        raise Refused(MIXED)
+
+
+def _unlike(a: Tensor, b: Tensor) -> bool:
+    return not torch.allclose(a.double(), b.detach().double(), CLOSE, 1e-12, equal_nan=True)
+
+
+def uses_by_itself(losses: Tensor, edges: Sequence[Any], trained: Sequence[nn.Parameter]) -> bool:
+    """Whether a trained parameter is reached on a way that no recorded call is on."""
+    known = {edge.node for edge in edges if isinstance(edge, GradientEdge)}
+    ids = {id(parameter) for parameter in trained}
+    waiting, seen = [losses.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen or node in known:
+            continue
+        seen.add(node)
+        if id(getattr(node, "variable", None)) in ids:
+            return True
+        waiting += [before for before, _ in node.next_functions]
+    return False
