@@ -18,9 +18,12 @@ from torch.utils._pytree import tree_map
 
 from privopt.privacy.budget import Refused
 from privopt.torch.arguments import arguments_of, leaves_of
-from privopt.torch.engine import FEW, Engine
+from privopt.torch.engine import Engine
 from privopt.torch.losses import LossFunction, identity, kind
 from privopt.torch.rounding import slack
+
+FEW = 64
+"""Examples with which a new loss is looked at: a graph looks at no value."""
 
 Graph = Callable[..., tuple[Tensor, Tensor]]
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from privopt.privacy.budget import Refused
 from privopt.torch.by_example import Part, by_example
@@ -24,8 +24,10 @@ from privopt.torch.clip import Clip
 from privopt.torch.layers import rule_for
 from privopt.torch.losses import (
     LossFunction,
+    border,
     check_count,
     check_half,
+    check_history,
     check_rows,
     kind,
     uses_by_itself,
@@ -33,9 +35,6 @@ from privopt.torch.losses import (
 from privopt.torch.pieces import Dense, Piece, Rule, merged, squared_norms
 from privopt.torch.rounding import HALF, margin
 from privopt.torch.structure import Structure, same_buffers
-
-FEW = 16
-"""Examples with which a new loss is looked at."""
 
 
 @dataclass
@@ -80,6 +79,7 @@ class Engine:
         double = any(p.dtype == torch.float64 for p in self.parameters)
         self.dtype = torch.float64 if double else torch.float32
         self.size = sum(p.numel() for p in self.parameters)
+        self.crowd = 0  # a public size that batches rarely exceed
         self.structure = Structure(model)
         self.units: list[Unit] = list(_units("", model, set()))
         self._recording = False
@@ -109,7 +109,7 @@ class Engine:
 
     def margin(self, device: str) -> float:
         half = any(p.dtype in HALF for p in self.parameters)
-        return margin(self.dtype, half or torch.is_autocast_enabled(device), device)
+        return margin(self.dtype, half or torch.is_autocast_enabled(device), device, self.crowd)
 
     # ------------------------------------------------------------ one batch
     def clipped_sum(
@@ -121,22 +121,8 @@ class Engine:
         count: int,
     ) -> Tensor:
         """The sum of the clipped gradients of ``count`` examples, flat."""
-        if kind(loss) not in self.known and count > FEW and tree_leaves(targets):
-            self._look(loss, inputs, keywords, targets)
         parts, _ = self.clipped(loss, inputs, keywords, targets, count)
         return torch.cat(parts)
-
-    def _look(self, loss: LossFunction, *arguments: Any) -> None:
-        """Look at a new loss with a few examples, since it takes memory."""
-        inputs, keywords, targets = tree_map(
-            lambda x: x[:FEW] if isinstance(x, Tensor) else x, arguments
-        )
-        try:
-            self.clipped(loss, inputs, keywords, targets, FEW)
-        except Refused:
-            raise
-        except Exception:  # it cannot be cut: the whole batch shows it
-            return
 
     def clipped(
         self,
@@ -168,6 +154,7 @@ class Engine:
                 )
             edges: list[Any] = [edge for unit in self.units for edge in _edges(unit)]
             if keep is None and count > 1 and kind(loss) not in self.known:
+                check_history(losses)
                 if uses_by_itself(losses, edges, self.parameters):
                     if not any(isinstance(unit, Layer) for unit in self.units):
                         raise Refused(
@@ -176,7 +163,7 @@ class Engine:
                         )
                     self.run_example_by_example()
                     return self.clipped(loss, inputs, keywords, targets, count)
-                check_rows(losses, edges)
+                check_rows(losses, border(losses, edges))
                 check_half(loss, losses, output, targets)
                 self.known.add(kind(loss))
             # One gradient of ones: each example's loss depends on that example alone.

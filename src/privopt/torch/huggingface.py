@@ -77,6 +77,11 @@ class PrivateTrainer(Trainer):
                 f"{kind.value} may cut the model or its gradients into pieces: train privately "
                 "with the whole model in every process."
             )
+        if chosen.label_smoothing_factor or self.compute_loss_func is not None:
+            raise ValueError(
+                "private steps take one loss for each example: give it as loss=..., instead of "
+                "label_smoothing_factor or compute_loss_func."
+            )
         if chosen.fp16 or chosen.auto_find_batch_size:
             raise ValueError("private steps take neither fp16 (use bf16) nor auto_find_batch_size.")
         chosen.ignore_data_skip = True  # a resumed run knows by itself which batch comes next

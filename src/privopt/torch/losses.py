@@ -8,6 +8,7 @@ two, so that rounding does not matter.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -55,6 +56,8 @@ def identity(loss: LossFunction) -> Any:
 
 def kind(loss: LossFunction) -> Any:
     """Its code alone, whatever tensors it was made with."""
+    while isinstance(loss, partial):
+        loss = loss.func
     return getattr(loss, "__code__", None) or Same(loss)
 
 
@@ -129,15 +132,37 @@ def _unlike(a: Tensor, b: Tensor) -> bool:
 
 def uses_by_itself(losses: Tensor, edges: Sequence[Any], trained: Sequence[nn.Parameter]) -> bool:
     """Whether a trained parameter is reached on a way that no recorded call is on."""
-    known = {edge.node for edge in edges if isinstance(edge, GradientEdge)}
+    passed, _ = _history(losses, _nodes(edges))
     ids = {id(parameter) for parameter in trained}
-    waiting, seen = [losses.grad_fn], set()
+    return any(id(getattr(node, "variable", None)) in ids for node in passed)
+
+
+def border(losses: Tensor, edges: Sequence[Any]) -> list[Any]:
+    """The recorded places that the losses see first: a backward pass to them leaves the model out.
+    Copies of parameters, one for each example, are such places wherever they are used."""
+    _, met = _history(losses, _nodes(edges))
+    return [edge for edge in edges if not isinstance(edge, GradientEdge) or edge.node in met]
+
+
+def check_history(losses: Tensor) -> None:
+    """Refuse checkpoints that run their layers without a history: these would get no gradient."""
+    passed, _ = _history(losses, set())
+    if any(node.name() == "CheckpointFunctionBackward" for node in passed):
+        raise Refused("checkpoints with use_reentrant=True hide their layers: use False.")
+
+
+def _nodes(edges: Sequence[Any]) -> set[Any]:
+    return {edge.node for edge in edges if isinstance(edge, GradientEdge)}
+
+
+def _history(losses: Tensor, ends: set[Any]) -> tuple[set[Any], set[Any]]:
+    """All nodes before the losses up to some ends, and the ends that were met."""
+    waiting, passed, met = [losses.grad_fn], set(), set()
     while waiting:
         node = waiting.pop()
-        if node is None or node in seen or node in known:
-            continue
-        seen.add(node)
-        if id(getattr(node, "variable", None)) in ids:
-            return True
-        waiting += [before for before, _ in node.next_functions]
-    return False
+        if node in ends:
+            met.add(node)
+        elif node is not None and node not in passed:
+            passed.add(node)
+            waiting += [before for before, _ in node.next_functions]
+    return passed, met

@@ -141,6 +141,7 @@ def make_private(
         schedule = FixedOrder(count, batch_size, source)
     else:
         schedule = PoissonBatches(count, records, batch_size, plan.groups, source)
+    engine.crowd = schedule.likely_size()
     if not isinstance(plan.factorization, Independent):
         tensor_noise(plan.factorization)  # refuses noise that is not there for models
     gate = Gate(
