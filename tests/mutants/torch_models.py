@@ -13,7 +13,8 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, TensorDataset, 
 
 from privopt.privacy import Accountant, Refused, accountant, charge_of
 from privopt.privacy.kinds import Gaussian
-from privopt.torch import batches, by_example, clip, make_private, probe
+from privopt.torch import batches, by_example, clip, make_private, probe, rounding
+from privopt.torch import engine as engine_module
 from privopt.torch.clip import Clip
 from privopt.torch.engine import Engine
 from privopt.torch.private import PrivateTraining
@@ -110,6 +111,47 @@ def smallest_clip() -> str | None:
     return None if found.double().norm() <= 1e-25 else "nothing is clipped"
 
 
+def loss_refused(loss: Callable[[Tensor, Tensor], Tensor]) -> Check:
+    def action() -> None:
+        torch.manual_seed(0)
+        engine = Engine(nn.Linear(4, 3), Clip(1.0))
+        engine.clipped_sum(loss, (X,), {}, (torch.arange(8) % 3,), 8)
+
+    return refused(action)
+
+
+def _sees_its_pair(out: Tensor, y: Tensor) -> Tensor:
+    pair = out.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)  # half a batch has whole pairs
+    return F.cross_entropy(out, y, reduction="none") + pair.square().sum(1)
+
+
+def _over_the_batch(out: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(out, y, reduction="none") / (y > 0).sum()
+
+
+def _penalty() -> None:
+    linear = nn.Linear(4, 3)
+    engine = Engine(linear, Clip(1.0))
+    engine.clipped_sum(
+        lambda out: out.square().sum(1) + linear.weight.square().sum(), (X,), {}, (), 8
+    )
+
+
+def large_sums() -> str | None:
+    """One record more at the end of many that point the same way."""
+    linear = nn.Linear(1, 1, bias=False)
+    engine = Engine(linear, Clip(1.0))
+    engine.crowd = 300_000
+    x = torch.ones(300_000, 1) * torch.linspace(1.5, 2.5, 300_000)[:, None]
+    loss = lambda out: out[:, 0]  # noqa: E731
+    moved = [engine.clipped_sum(loss, (x[k:],), {}, (), 300_000 - k).double() for k in (0, 1)]
+    room = engine.clip.norm * 300_000 * 2.0**-24
+    bound = 1.0 / (1 + engine.margin("cpu"))
+    if float((moved[0] - moved[1]).abs()) > 1:
+        return "one record moves the sum by more than the clip norm"
+    return None if bound + room <= 1 else "no room for the rounding of a large sum"
+
+
 # ---------------------------------------------------------------- bugs
 def models() -> Iterator[Mutant]:
     def mutant(name: str, check: Check, *patch: Any) -> Mutant:
@@ -170,5 +212,25 @@ def models() -> Iterator[Mutant]:
         "epsilon at a delta that is no number is printed too small",
         refused(lambda: Accountant().epsilon(charge_of(Gaussian(1.0, 1.0)), math.nan)),
         *(accountant, "_check_numbers", lambda epsilon=0.0, delta=0.0: None),
+    )
+    yield mutant(
+        "a loss that sees the outputs of others is taken",
+        loss_refused(_sees_its_pair),
+        *(engine_module, "check_rows", lambda losses, edges: None),
+    )
+    yield mutant(
+        "a loss that sees the batch without a gradient is taken",
+        loss_refused(_over_the_batch),
+        *(engine_module, "check_half", lambda *arguments: None),
+    )
+    yield mutant(
+        "a penalty on weights is dropped",
+        refused(_penalty),
+        *(engine_module, "uses_by_itself", lambda losses, edges, trained: False),
+    )
+    yield mutant(
+        "sums of many examples are rounded for nothing",
+        large_sums,
+        *(engine_module, "margin", lambda dtype, half, device, crowd: rounding.MARGIN[dtype]),
     )
     yield mutant("a clip norm whose square underflows", smallest_clip, clip, "SMALLEST", 0.0)

@@ -188,3 +188,15 @@ def test_a_ledger_pays_before_the_first_step(noise, tmp_path):
     assert other.steps_done == 0
     with pytest.raises(Refused, match="a seeded run is not private"):
         run(training(**(choices | {"random_state": 0})))
+
+
+def test_a_state_that_is_not_whole_is_refused():
+    private = training(noise="independent")
+    run(private)
+    state = private.state_dict()
+    for broken in (
+        {name: value for name, value in state.items() if name != "schedule"},
+        state | {"average": torch.zeros(3)},
+    ):
+        with pytest.raises(Refused, match="not the state of such a run"):
+            training(noise="independent").load_state_dict(broken)

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from privopt import Refused
 from privopt.torch.clip import Clip
 from privopt.torch.compiled import CompiledSum
 from privopt.torch.engine import Engine
-from privopt.torch.losses import identity
+from privopt.torch.losses import Same, identity
 from privopt.torch.pieces import Outer, Rows, merged, squared_norms
 from privopt.torch.probe import probe
-from privopt.torch.rounding import MARGIN
+from privopt.torch.rounding import MARGIN, margin
 
-from .models import clipped, cross_entropy
+from .models import clipped, cross_entropy, loop
 from .runs import data, net, run, training, weights
 
 
@@ -287,3 +289,54 @@ def test_messages_do_not_tell_how_many_were_drawn():
         with pytest.raises(Refused) as found:
             step()
         assert not re.search(r"\d", str(found.value))
+
+
+# ------------------------------------------------------------ rounding, checkpoints, functions
+def test_large_sums_have_room_for_their_rounding():
+    private = training(noise="independent", batches="fixed", batch_size=60)
+    engine = private._engine
+    assert engine.crowd == 60
+    small = engine.margin("cpu")
+    engine.crowd = 300_000
+    assert engine.margin("cpu") == pytest.approx(small + (300_000 - 60) * 2.0**-52, rel=1e-12)
+    assert margin(torch.float32, False, "cpu", 300_000) > 1e-3 + 0.0358 - 1e-4
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.filterwarnings("ignore:.*use_reentrant")
+def test_checkpoints_with_a_history_are_exact_and_others_refused(reentrant):
+    class Saved(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.inner = nn.Linear(4, 5), nn.Sequential(nn.Linear(5, 5), nn.Tanh())
+            self.last = nn.Linear(5, 3)
+            self.double()
+
+        def forward(self, x):
+            h = self.first(x)
+            return self.last(checkpoint(self.inner, h, use_reentrant=reentrant))
+
+    torch.manual_seed(0)
+    model = Saved()
+    x, y = torch.randn(5, 4).double(), torch.arange(5) % 3
+    engine = Engine(model, Clip(0.3))
+    if reentrant:
+        with pytest.raises(Refused, match="use_reentrant"):
+            engine.clipped_sum(cross_entropy, (x,), {}, (y,), 5)
+        return
+    probe(engine, (x,), {})
+    found = engine.clipped_sum(cross_entropy, (x,), {}, (y,), 5)
+    expected = clipped(loop(model, cross_entropy, (x,), y), 0.3 / (1 + 1e-9))
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_loss_that_is_made_anew_in_each_step_is_looked_at_once():
+    """Nothing of a batch is kept with it."""
+    private = training()
+    for x, y in private.loader:
+        private.step(partial(cross_entropy, target=y), x)
+    for x, y in private.loader:
+        private.step(lambda out: cross_entropy(out, y), x)  # noqa: B023
+    names = private._engine.known
+    assert len(names) <= 3  # these two, and that of the rehearsal
+    assert not any(isinstance(name, Same) for name in names)

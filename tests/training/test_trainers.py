@@ -212,6 +212,7 @@ def test_hugging_face_in_half_precision(transformers, tmp_path, monkeypatch):
         ({"max_steps": 5}, "whole epochs"),
         ({"num_train_epochs": 1.5}, "whole epochs"),
         ({"auto_find_batch_size": True}, "neither fp16"),
+        ({"label_smoothing_factor": 0.1}, "one loss for each example"),
     ],
 )
 def test_hugging_face_arguments_that_do_not_fit(transformers, tmp_path, choices, words):

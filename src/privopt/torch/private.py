@@ -349,7 +349,7 @@ class PrivateTraining:
                 raise Refused("this state was written with other settings or another budget.")
         state = joined(states, own)
         done = int(state["steps_done"])
-        if not 0 <= done <= self.steps:
+        if not 0 <= done <= self.steps or state["average"].shape != self._like.shape:
             raise Refused("this is not the state of such a run.")
         if self._processes.first:
             if state["schedule"] is None:

@@ -9,6 +9,7 @@ import torch
 from privopt.privacy.budget import Refused
 
 COMMON = ("settings", "budget", "steps_done", "leg")
+NEEDED = {*COMMON, "private", "charged", "process", "share", "average", "schedule", "noise"}
 
 
 def joined(states: list[dict[str, Any]], own: slice) -> dict[str, Any]:
@@ -21,6 +22,8 @@ def joined(states: list[dict[str, Any]], own: slice) -> dict[str, Any]:
     try:
         states = sorted(states, key=lambda state: state["process"])
         first = states[0]
+        if not first.keys() >= NEEDED:
+            raise Refused("this is not the state of such a run.")
         if any(state[name] != first[name] for state in states for name in COMMON):
             raise Refused("these states belong to different runs, or to different steps of one.")
         state = first | {"private": all(state["private"] for state in states)}
