@@ -15,6 +15,7 @@ from privopt.torch.engine import Engine
 from privopt.torch.probe import probe
 
 from .models import CLASSES, MixesExamples, clipped, cross_entropy, loop, made
+from .runs import training
 
 
 @pytest.mark.parametrize(
@@ -163,3 +164,37 @@ def test_a_power_iteration_is_refused():
     model = nn.Sequential(spectral_norm(nn.Linear(4, 3)))
     with pytest.raises(Refused, match="_u' changes when the model runs"):
         probe(Engine(model, Clip(1.0)), (torch.zeros(2, 4),), {})
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_statistics_that_do_not_change_are_no_mixing(trained):
+    """A pretrained model keeps its batch normalisation in evaluation mode; put back into training
+    it is refused at the next step, which costs nothing."""
+    torch.manual_seed(0)
+    norm = nn.BatchNorm1d(5)
+    norm.running_mean.normal_()
+    norm.running_var.uniform_(0.5, 2)
+    model = nn.Sequential(nn.Linear(4, 5), norm, nn.Linear(5, CLASSES)).double()
+    norm.eval().requires_grad_(trained)
+    assert objections(model) == []
+    assert isinstance(repaired(model)[1], nn.BatchNorm1d)
+    x, y = torch.randn(6, 4).double(), torch.randint(0, CLASSES, (6,))
+    engine = Engine(model, Clip(0.3))
+    probe(engine, (x,), {})
+    found = engine.clipped_sum(cross_entropy, (x,), {}, (y,), 6)
+    expected = clipped(loop(model, cross_entropy, (x,), y), 0.3 / (1 + 1e-9))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    private = training(model)
+    batches = iter(private.loader)
+    rows, target = next(batches)
+    private.step(cross_entropy, rows, targets=target)
+    spent, mean = private.epsilon_spent(), norm.running_mean.clone()
+    model.train()
+    rows, target = next(batches)
+    with pytest.raises(Refused, match="changes when the model runs"):
+        private.step(cross_entropy, rows, targets=target)
+    assert (private.epsilon_spent(), private.steps_done) == (spent, 1)
+    assert torch.equal(mean, norm.running_mean)
+    norm.eval()
+    private.step(cross_entropy, rows, targets=target)
+    assert private.steps_done == 2

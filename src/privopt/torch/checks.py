@@ -28,10 +28,11 @@ def objections(model: nn.Module) -> list[str]:
             found.append(f"{layer} has no shape yet: run the model once on made-up inputs before.")
         elif any(p.is_complex() and p.requires_grad for p in module.parameters(recurse=False)):
             found.append(f"{layer} trains complex numbers: use two real parameters.")
-        elif isinstance(module, _BatchNorm):
+        elif isinstance(module, _BatchNorm) and not _fixed(module):
             found.append(
                 f"{layer} mixes the examples of a batch: use nn.GroupNorm({_groups(module)}, "
-                f"{module.num_features}), or privopt.torch.repaired(model)."
+                f"{module.num_features}), or privopt.torch.repaired(model), or call its eval() to "
+                "keep the statistics it has."
             )
         elif isinstance(module, _InstanceNorm) and module.track_running_stats:
             found.append(
@@ -55,6 +56,12 @@ def objections(model: nn.Module) -> list[str]:
         elif hasattr(module, "_orig_mod"):
             found.append(f"{layer} is compiled: give the model before torch.compile.")
     return found
+
+
+def _fixed(layer: nn.Module) -> bool:
+    """Whether a batch normalisation uses statistics that do not change; a step tries the model
+    again if it is put back into training."""
+    return not layer.training and layer.running_mean is not None
 
 
 def check_model(model: nn.Module) -> None:
@@ -87,13 +94,14 @@ def check_optimizer(engine: Engine, optimizer: object) -> None:
 
 def repaired(model: nn.Module) -> nn.Module:
     """A copy in which group normalisation stands for batch normalisation, and instance
-    normalisation keeps no statistics. Make the optimizer for the copy."""
+    normalisation keeps no statistics, but for layers in evaluation mode, whose statistics do not
+    change. Make the optimizer for the copy."""
     model = copy.deepcopy(model)
-    if isinstance(model, (_BatchNorm, _InstanceNorm)):
+    if isinstance(model, (_BatchNorm, _InstanceNorm)) and not _fixed(model):
         return _substitute(model)
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
-            if isinstance(child, (_BatchNorm, _InstanceNorm)):
+            if isinstance(child, (_BatchNorm, _InstanceNorm)) and not _fixed(child):
                 setattr(module, name, _substitute(child))
     return model
 
