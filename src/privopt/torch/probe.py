@@ -213,10 +213,15 @@ def _run(engine: Engine, made: Any) -> _Seen:
 
 
 def _same_buffer(now: Tensor, then: Tensor | None, value: Tensor | None, version: int) -> bool:
-    """Neither written to, nor replaced by another one with other values."""
-    if now is then:
-        return now._version == version
-    return value is not None and now.shape == value.shape and torch.equal(now, value)
+    """Neither written to, nor replaced by another one with other values. Batch normalisation
+    writes to its statistics without a new version."""
+    if now is then and now._version != version:
+        return False
+    return value is not None and now.shape == value.shape and _equal(now, value)
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return bool(((a == b) | ((a != a) & (b != b))).all())
 
 
 def _differ(one: _Seen, other: _Seen, unlike: Callable[[Tensor, Tensor], bool]) -> str | None:
@@ -321,6 +326,6 @@ def _kept(model: nn.Module) -> Iterator[dict[str, tuple[Tensor, Tensor, int]]]:
             module._buffers.clear()
             module._buffers.update(own)
         with torch.no_grad():
-            for buffer, value, version in before.values():
-                if buffer._version != version:
+            for buffer, value, _ in before.values():
+                if not _equal(buffer, value):
                     buffer.copy_(value)
