@@ -183,19 +183,26 @@ def test_a_model_is_tried_again_when_it_is_called_in_another_way(way):
     assert (private.steps_done, private.epsilon_spent()) == (1, spent)
 
 
-def test_a_buffer_that_learns_from_data_alone_is_noticed():
-    """It refuses the made-up inputs, so that only a real batch shows what it does."""
+@pytest.mark.parametrize("quietly", [False, True])
+def test_a_buffer_that_learns_from_data_alone_is_noticed(quietly):
+    """It refuses the made-up inputs, so that only a real batch shows what it does. Batch
+    normalisation writes to its statistics without a new version."""
 
     class Secretive(nn.Module):
         def __init__(self):
             super().__init__()
             self.linear = nn.Linear(4, 3).double()
             self.register_buffer("seen", torch.zeros(4).double())
+            self.register_buffer("spread", torch.ones(4).double())
 
         def forward(self, x):
             if x.abs().max() <= 1.5:
                 raise ValueError("too small to be true")
-            self.seen += x.detach().sum(0)
+            if quietly:
+                both = torch.cat([x.detach(), x.detach() + 1])
+                F.batch_norm(both, self.seen, self.spread, training=True)
+            else:
+                self.seen += x.detach().sum(0)
             return self.linear(x)
 
     records = data()

@@ -22,6 +22,7 @@ from privopt.torch.clip import Clip
 from privopt.torch.engine import Engine, Layer, Part, _edges
 from privopt.torch.losses import kind
 from privopt.torch.rounding import WIDE_MARGIN
+from privopt.torch.structure import same_values
 
 SIZES = (3, 5)
 """Two batch sizes: what grows from one to the other is a batch dimension, whatever its length."""
@@ -217,11 +218,7 @@ def _same_buffer(now: Tensor, then: Tensor | None, value: Tensor | None, version
     writes to its statistics without a new version."""
     if now is then and now._version != version:
         return False
-    return value is not None and now.shape == value.shape and _equal(now, value)
-
-
-def _equal(a: Tensor, b: Tensor) -> bool:
-    return bool(((a == b) | ((a != a) & (b != b))).all())
+    return value is not None and same_values(now, value)
 
 
 def _differ(one: _Seen, other: _Seen, unlike: Callable[[Tensor, Tensor], bool]) -> str | None:
@@ -327,5 +324,5 @@ def _kept(model: nn.Module) -> Iterator[dict[str, tuple[Tensor, Tensor, int]]]:
             module._buffers.update(own)
         with torch.no_grad():
             for buffer, value, _ in before.values():
-                if not _equal(buffer, value):
+                if not same_values(buffer, value):
                     buffer.copy_(value)

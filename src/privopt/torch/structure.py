@@ -5,7 +5,6 @@ from __future__ import annotations
 from operator import is_
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 
@@ -40,10 +39,11 @@ class Structure:
             for held, before in self._held
         )
 
-    def buffers(self) -> list[tuple[Tensor, int]]:
-        """All buffers, and how often each was written to."""
+    def buffers(self, values: bool) -> Buffers:
+        """All buffers, how often each was written to, and copies of them if ``values``."""
         held = [module._buffers.values() for module in self.modules if module._buffers]
-        return [(b, b._version) for many in held for b in many if b is not None]
+        found = [b for many in held for b in many if b is not None]
+        return [(b, b._version, b.clone() if values else None) for b in found]
 
     def trained(self) -> list[nn.Parameter]:
         return [p for p in self._parameters if p.requires_grad]
@@ -53,10 +53,19 @@ class Structure:
         return tuple([module.training for module in self.modules])
 
 
-def same_buffers(one: list[tuple[Tensor, int]], other: list[tuple[Tensor, int]]) -> bool:
+Buffers = list[tuple[Tensor, int, Tensor | None]]
+
+
+def same_buffers(one: Buffers, other: Buffers) -> bool:
     """Neither written to, nor replaced by others with other values."""
     return len(one) == len(other) and all(
         before._version == version
-        and (before is now or (before.shape == now.shape and torch.equal(before, now)))
-        for (before, version), (now, _) in zip(one, other, strict=True)
+        and (before is now or same_values(before, now))
+        and (value is None or same_values(value, now))
+        for (before, version, value), (now, _, _) in zip(one, other, strict=True)
     )
+
+
+def same_values(a: Tensor, b: Tensor) -> bool:
+    """Number by number, and missing where the other is missing."""
+    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
