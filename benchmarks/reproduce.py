@@ -37,7 +37,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-SETS = ("mnist", "fashion_mnist")
+SETS = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
 EPSILONS = (1.2, 3.0, 7.0)
 DELTA, MOMENTUM, CLIP, EPOCHS = 1e-5, 0.9, 1.0, 20
 TUNING, TUNED_BATCH = 100, 1000  # seed and batch of the runs that choose how far noise may move
@@ -204,7 +204,7 @@ def plot(runs: Iterable[Run], batch: int, file: Path) -> None:
     import matplotlib.pyplot as plt
 
     runs = list(runs)
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     for axis, data in zip(axes, SETS, strict=True):
         for method in METHODS:
             points = []
@@ -214,11 +214,11 @@ def plot(runs: Iterable[Run], batch: int, file: Path) -> None:
                     points.append((epsilon, *found[:2]))
             if points:
                 axis.errorbar(*zip(*points, strict=True), marker="o", capsize=3, label=method)
-        axis.set(xscale="log", xlabel="epsilon", ylabel="test accuracy, %", title=data)
+        axis.set(xscale="log", xlabel="epsilon", ylabel="test accuracy, %", title=SETS[data])
         axis.set_xticks(EPSILONS, [f"{e:g}" for e in EPSILONS])
         axis.minorticks_off()
         axis.grid(alpha=0.3)
-    axes[1].legend()
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
     figure.suptitle(f"{EPOCHS} epochs, batches of {batch}, delta = {DELTA:g}")
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=120)
