@@ -350,3 +350,15 @@ def test_a_loss_that_is_made_anew_in_each_step_is_looked_at_once():
     names = private._engine.known
     assert len(names) <= 3  # these two, and that of the rehearsal
     assert not any(isinstance(name, Same) for name in names)
+
+
+def test_half_precision_is_no_mixing():
+    """Gradients so small that a factor of two is not exact in them, or as large as can be."""
+    torch.manual_seed(0)
+    model = net(dtype=torch.float32)
+    x, y = torch.randn(8, 4), torch.arange(8) % 3
+    for dtype, scale in ((torch.float16, 1e-6), (torch.float16, 3e4), (torch.bfloat16, 1e-20)):
+        with torch.autocast("cpu", dtype=dtype):
+            Engine(model, Clip(1.0)).clipped_sum(
+                lambda out, y, scale=scale: scale * cross_entropy(out, y), (x,), {}, (y,), 8
+            )

@@ -93,10 +93,17 @@ def check_rows(losses: Tensor, edges: Sequence[Any]) -> None:
 
 def _moved(one: Tensor, other: Tensor, weights: Tensor) -> bool:
     """Whether a row has changed by more than its weight. What is not finite is dropped later."""
-    one, other = (x.reshape(len(weights), -1).double().nan_to_num(0, 0, 0) for x in (one, other))
+    if not one.numel():
+        return False
+    info = torch.finfo(one.dtype)
+    least = 8 * info.tiny * info.eps * float(weights.max())  # below it, scaling is not exact
+    one, other = (x.reshape(len(weights), -1).double() for x in (one, other))
     expected = one * weights[:, None].double()
-    room = CLOSE * expected.abs().amax(1) if expected.shape[1] else expected.sum(1)
-    return bool(((other - expected).abs().amax(1) > room + 1e-30).any()) if len(one[0]) else False
+    finite = expected.isfinite() & other.isfinite()
+    expected, other = (torch.where(finite, x, 0.0) for x in (expected, other))
+    largest = torch.linalg.vector_norm(expected, torch.inf, dim=1)
+    moved = torch.linalg.vector_norm(other - expected, torch.inf, dim=1)
+    return bool((moved > CLOSE * largest + least).any())
 
 
 def check_half(loss: LossFunction, losses: Tensor, output: Any, targets: tuple[Any, ...]) -> None:
