@@ -48,7 +48,7 @@ def goes_on() -> str | None:
 
 
 def _state(rank: int, vector: torch.Tensor, start: int) -> dict[str, Any]:
-    facts = dict.fromkeys(states_module.COMMON, "one") | {"private": True, "process": rank}
+    facts = dict.fromkeys(states_module.NEEDED, "one") | {"private": True, "process": rank}
     noise = {"noise": {"step": 1, "vectors": [vector]}}
     return facts | {"share": [start, start + len(vector)], "noise": noise}
 
