@@ -362,3 +362,20 @@ def test_half_precision_is_no_mixing():
             Engine(model, Clip(1.0)).clipped_sum(
                 lambda out, y, scale=scale: scale * cross_entropy(out, y), (x,), {}, (y,), 8
             )
+
+
+@pytest.mark.parametrize("compiled", [False, "eager"])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda out, y: torch.zeros(len(y)),
+        lambda out, y: out.argmax(1).double(),
+        lambda out, y: cross_entropy(out.detach(), y),
+    ],
+)
+def test_a_loss_without_a_gradient_is_refused(loss, compiled):
+    private = training(compile=compiled)
+    x, y = next(iter(private.loader))
+    with pytest.raises(Refused, match="has no gradient"):
+        private.step(loss, x, targets=y)
+    assert private.epsilon_spent() == 0

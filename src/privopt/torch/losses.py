@@ -62,12 +62,14 @@ def kind(loss: LossFunction) -> Any:
 
 
 def check_count(losses: object, count: int) -> None:
-    """One number for each example. The number of examples is secret under sampling."""
+    """One number for each example, with a gradient. How many there are is secret under sampling."""
     if not isinstance(losses, Tensor) or losses.shape != (count,):
         raise Refused(
             'the loss must be one number for each example of the batch: use reduction="none", and '
             "average within an example only."
         )
+    if not losses.requires_grad:
+        raise Refused("the loss has no gradient: it does not depend on the model's parameters.")
 
 
 def check_rows(losses: Tensor, edges: Sequence[Any]) -> None:
@@ -76,7 +78,7 @@ def check_rows(losses: Tensor, edges: Sequence[Any]) -> None:
     Examples whose numbers differ have different weights in one of the rounds.
     """
     count = len(losses)
-    if count < 2:
+    if count < 2 or not edges:
         return
 
     def gradients(weights: Tensor) -> Iterable[Tensor | None]:
