@@ -67,7 +67,7 @@ Unit = Layer | Part
 
 
 class Engine:
-    """Computes clipped sums for one model; ``layout`` and ``size`` describe the flat result."""
+    """Computes clipped sums for one model, as flat vectors of length ``size``."""
 
     def __init__(self, model: nn.Module, clip: Clip) -> None:
         self.model, self.clip = model, clip
