@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from privopt.geometry.norms import Norm, dual, ratio
-from privopt.privacy.budget import Neighbouring
+from privopt.privacy.budget import Neighbouring, records_moved
 from privopt.privacy.kinds import Gaussian, Kind
 from privopt.problem import Problem
 
@@ -116,4 +116,4 @@ class Facts:
     @property
     def relation_factor(self) -> int:
         """How many records' worth one change moves a sum: 2 under replace_one, else 1."""
-        return 2 if self.neighbouring == "replace_one" else 1
+        return records_moved(self.neighbouring)

@@ -148,6 +148,7 @@ class LinearModel(Portable, ABC):
             problem.dimension(X.shape[1]),
             budget.neighbouring,
             repeats,
+            sparse=sp.issparse(X),
             group=self.rows_per_user or 1,
         )
         plan = self._plan(facts, budget)

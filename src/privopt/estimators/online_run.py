@@ -18,10 +18,11 @@ import numpy as np
 from privopt.estimators.participants import Participants
 from privopt.estimators.public_trace import PublicTrace
 from privopt.ledger import SEEDED, Dataset
-from privopt.mechanisms import HOOK, CorrelatedGaussian, Gate
+from privopt.mechanisms import HOOK, CorrelatedGaussian, Gate, Steps
 from privopt.mechanisms.checkpoint import AGAIN, Checkpoint
 from privopt.noise import Source, fresh_name
 from privopt.oracle import Oracle, Query, RowBounds
+from privopt.oracle.reach import Reach
 from privopt.privacy import Accountant, Budget, Certificate, Event, Log, Refused, spend
 from privopt.privacy.events import FULL, ROOT, StreamPath, StreamPosition
 from privopt.privacy.factorizations import Factorization, named
@@ -122,7 +123,9 @@ class OnlineRun:
         self._mechanisms = [
             CorrelatedGaussian(self.factorization, self.multiplier, recipe.rule) for _ in leaders
         ]
-        self._gate = Gate(source, hook=HOOK.get())
+        declared = Steps(self._declared, recipe.models)
+        self._gate = Gate(source, declared=declared, hook=HOOK.get())
+        self._gate.past(self._past())
 
     @property
     def steps(self) -> int:
@@ -198,16 +201,15 @@ class OnlineRun:
     # ------------------------------------------------------------ what it has cost
     def certificate(self, settings: dict[str, Any], assumptions: tuple[str, ...]) -> Certificate:
         """What has been guaranteed so far."""
-        log = self._log(self.live)
         found = Certificate.from_log(
-            log,
+            self._gate.log,
             self.recipe.budget,
             solver=self.recipe.solver,
             private=self.private,
             assumptions=(*assumptions, *self._promises()),
             settings={**settings, "noise": self.factorization.name, "steps": self.steps},
         )
-        return replace(found, releases=self.steps * self.recipe.models, ledger=self.mark)
+        return replace(found, ledger=self.mark)
 
     def charge(self, account: Dataset) -> None:
         """Pay a ledger for all steps of this stream, before the first of them."""
@@ -247,12 +249,23 @@ class OnlineRun:
         return (f"each record is in at most {rule.times} step(s){apart}: not checked, not named",)
 
     def _log(self, released: int) -> Log:
-        log = Log()
+        return Log((*self._past(), *self._events(released)))
+
+    def _declared(self, index: int) -> tuple[CorrelatedGaussian, Reach]:
+        """What each release may be, model after model; streams refuse a step beyond their last."""
+        model, query = index % self.recipe.models, self.recipe.query
+        radius = float(query.radius())
+        return self._mechanisms[model], Reach(query.norm, self.recipe.reach, radius, view=model + 1)
+
+    def _past(self) -> Iterator[Event]:
+        """The releases of streams that were given up: k Gaussians of mu/sqrt(k) lose what one of mu
+        does."""
         for stream in self.spent:
-            log.append(Event("CorrelatedGaussian", (Gaussian(stream.mu, stream.single),)))
-        for event in self._events(released):
-            log.append(event)
-        return log
+            count = max(stream.steps, 1) * self.recipe.models
+            share = 1 / math.sqrt(count)
+            kind = Gaussian(stream.mu * share, stream.single * share)
+            for _ in range(count):
+                yield Event("CorrelatedGaussian", (kind,))
 
     def _events(self, released: int) -> Iterator[Event]:
         """The last of the live stream's releases for each model: it stands for all before it."""
@@ -338,6 +351,7 @@ class OnlineRun:
             count = sum(name.startswith(f"{index}.") for name in found) - 1
             state["noise"]["vectors"] = [found[f"{index}.{place}"] for place in range(count)]
             self._gate.resume(mechanism, state)
+        self._gate.resumed(self.live * self.recipe.models)
 
 
 def _row_norm(factorization: Factorization, steps: int) -> float:

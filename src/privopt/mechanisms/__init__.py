@@ -10,7 +10,7 @@ from privopt.mechanisms.additive import (
 from privopt.mechanisms.best_of import BestOf
 from privopt.mechanisms.correlated import CorrelatedGaussian
 from privopt.mechanisms.exponential_density import ExponentialDensity
-from privopt.mechanisms.gate import HOOK, Gate, Hook, same_event
+from privopt.mechanisms.gate import HOOK, Gate, Hook, Steps, same_event
 from privopt.mechanisms.grid_walk import GridWalk
 from privopt.mechanisms.mechanism import Mechanism
 from privopt.mechanisms.objective_perturbation import ObjectivePerturbation
@@ -55,6 +55,7 @@ __all__ = [
     "ReportNoisyMax",
     "StableSGD",
     "Standardizer",
+    "Steps",
     "choose_hardened",
     "gaussian_noise",
     "laplace_noise",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import Any, Protocol
 
@@ -12,7 +12,13 @@ from privopt.noise import Source
 from privopt.oracle.reach import Reach
 from privopt.oracle.sealed import KEY, Sealed
 from privopt.privacy.budget import Refused
-from privopt.privacy.events import Event, Log, StreamPath, StreamPosition
+from privopt.privacy.events import (
+    Event,
+    Log,
+    ReadOnlyLog,
+    StreamPath,
+    StreamPosition,
+)
 
 
 class Hook(Protocol):
@@ -44,8 +50,8 @@ class Gate:
     ----------
     source : Source
         Where the noise comes from.
-    declared : Log, optional
-        What a dry run on no data released. A release that was not declared is refused before the
+    declared : Log or Steps, optional
+        What a dry run on no data released, or what each step of a stream may release. A release that was not declared is refused before the
         value is opened.
     guard : callable, optional
         Called with each event before it is logged; raises to refuse (a budget filter, a ledger).
@@ -55,25 +61,35 @@ class Gate:
         Makes the memory of correlated noise for a mechanism: tensors need one of their own.
     """
 
-    __slots__ = ("_declared", "_guard", "_hook", "_log", "_new_stream", "_source", "_streams")
+    __slots__ = (
+        "_before",
+        "_declared",
+        "_guard",
+        "_hook",
+        "_log",
+        "_new_stream",
+        "_source",
+        "_streams",
+    )
 
     def __init__(
         self,
         source: Source,
         *,
-        declared: Log | None = None,
+        declared: Log | Steps | None = None,
         guard: Callable[[Event], None] | None = None,
         hook: Hook | None = None,
         stream: Callable[[CorrelatedGaussian], Stream] = Stream,
     ) -> None:
         self._source, self._declared, self._guard, self._hook = source, declared, guard, hook
         self._new_stream = stream
-        self._log = Log()
+        self._log, self._before = Log(), 0
         self._streams: dict[int, tuple[CorrelatedGaussian, Stream]] = {}
 
     @property
     def log(self) -> Log:
-        return self._log
+        """What was released so far; nobody but this gate writes it."""
+        return ReadOnlyLog(self._log)
 
     def release(self, mechanism: Mechanism, sealed: Sealed) -> Any:
         """Run a mechanism on a sealed value; the only way to an ordinary array."""
@@ -84,16 +100,7 @@ class Gate:
                 f"this one is bounded in {reach.norm}."
             )
         stream = self._stream(mechanism)
-        event = Event(
-            type(mechanism).__name__,
-            mechanism.kinds(reach),
-            reach.cells,
-            reach.view,
-            reach.sampling,
-            reach.lane,
-            None if stream is None else stream.position(reach),
-            mechanism.numerics(reach) if isinstance(mechanism, Exact) else None,
-        )
+        event = _event(mechanism, reach, None if stream is None else stream.position(reach))
         if reach.grid is not None and event.numerics is None:
             raise Refused(f"{type(mechanism).__name__} takes no sum on a grid.")
         if self._declared is not None:
@@ -123,6 +130,26 @@ class Gate:
         raise Refused(failure)
 
     # ------------------------------------------------------------ streams
+    def past(self, events: Iterable[Event]) -> None:
+        """What was paid before this gate's own steps, of streams that were given up."""
+        if len(self._log) or not isinstance(self._declared, Steps):
+            raise Refused("a past belongs into a fresh gate of a declared stream.")
+        for event in events:
+            self._log.append(event)
+        self._before = len(self._log)
+
+    def resumed(self, releases: int) -> None:
+        """Enter the releases that other processes committed, as they were declared."""
+        declared = self._declared
+        if len(self._log) > self._before or not isinstance(declared, Steps):
+            raise Refused("only a fresh gate of a declared stream goes on with another's steps.")
+        for index in range(releases):
+            stream = self._stream(declared.mechanism(index))
+            event = declared.event(index, None if stream is None else stream.path)
+            if event is None or (event.row and event.row.step >= len(event.row.path.cells)):
+                raise Refused("this is not the state of such a run.")
+            self._log.append(event)
+
     def noise_state(self, mechanism: CorrelatedGaussian) -> dict[str, Any]:
         """Buffers and position of a stream, to go on with it later by ``resume``.
 
@@ -156,11 +183,58 @@ class Gate:
     def _check_declared(self, event: Event) -> None:
         declared, index = self._declared, len(self._log)
         assert declared is not None
-        if index >= len(declared) or not same_event(event, declared[index]):
+        if isinstance(declared, Steps):
+            expected = declared.event(index - self._before)
+        else:
+            expected = declared[index] if index < len(declared) else None
+        if expected is None or not same_event(event, expected):
             raise Refused(
                 f"release {index + 1} differs from what the dry run declared: it is refused before "
                 "any data is opened."
             )
+
+
+class Steps:
+    """The declaration of a stream or a training: what step after step may release.
+
+    ``step`` gives the mechanism and the reach of each release from its number alone, counted from
+    0, and None where there is none; ``streams`` mechanisms take turns, so release k is step
+    k // streams of its stream.
+    """
+
+    __slots__ = ("_step", "_streams")
+
+    def __init__(self, step: Callable[[int], tuple[Any, Reach] | None], streams: int = 1) -> None:
+        self._step, self._streams = step, streams
+
+    def event(self, index: int, path: StreamPath | None = None) -> Event | None:
+        """The declared release of this number; its place in a stream is one of ``path``."""
+        found = self._step(index)
+        if found is None:
+            return None
+        mechanism, reach = found
+        row = None
+        if isinstance(mechanism, CorrelatedGaussian):
+            path = path or StreamPath(mechanism.factorization, mechanism.participation)
+            row = StreamPosition(path, index // self._streams)
+        return _event(mechanism, reach, row)
+
+    def mechanism(self, index: int) -> Any:
+        found = self._step(index)
+        return None if found is None else found[0]
+
+
+def _event(mechanism: Any, reach: Reach, row: StreamPosition | None) -> Event:
+    return Event(
+        type(mechanism).__name__,
+        mechanism.kinds(reach),
+        reach.cells,
+        reach.view,
+        reach.sampling,
+        reach.lane,
+        row,
+        mechanism.numerics(reach) if isinstance(mechanism, Exact) else None,
+    )
 
 
 def same_event(one: Event, other: Event) -> bool:

@@ -24,7 +24,7 @@ from privopt.oracle.sampling import COUPLING, GeometricSkips, Sampler
 from privopt.oracle.sealed import KEY, Sealed
 from privopt.oracle.trail import Trail, VertexPath
 from privopt.oracle.walk import Walk
-from privopt.privacy.budget import NEIGHBOURING, Neighbouring, Refused
+from privopt.privacy.budget import NEIGHBOURING, Neighbouring, Refused, records_moved
 from privopt.privacy.events import FULL, ROOT, Cell, Sampling
 
 
@@ -100,7 +100,7 @@ class View:
         facts = function_facts(
             loss, self._rows.bounds, self._rows.dimension, self._neighbouring != "add_remove"
         )
-        twice = 2 if self._neighbouring == "replace_one" else 1
+        twice = records_moved(self._neighbouring)
         reach = self._reach("function", twice * facts.lipschitz, facts.lipschitz, facts)
         return Sealed(KEY, Objective(self._rows.precise(), loss), reach)
 

@@ -10,9 +10,10 @@ from typing import Any, cast
 import numpy as np
 
 from privopt.ledger import SEEDED, Dataset, Reservation, account_for
-from privopt.mechanisms import HOOK, CorrelatedGaussian, Gate
+from privopt.mechanisms import HOOK, CorrelatedGaussian, Gate, Steps
 from privopt.noise import Source, source_for
 from privopt.oracle import Oracle, RowBounds, RowSum
+from privopt.oracle.reach import Reach
 from privopt.privacy import (
     ROOT,
     Budget,
@@ -24,6 +25,7 @@ from privopt.privacy import (
     charge_of,
     kinds,
 )
+from privopt.privacy.budget import records_moved
 from privopt.privacy.factorizations import Factorization, named
 from privopt.privacy.factorizations.open_ended import OpenEnded
 from privopt.privacy.profiles import gaussian_mu
@@ -55,15 +57,21 @@ class PrefixSums(Iterator[np.ndarray]):
         )
         self._source = source
         self._paid = None if account is None else _charged(account, budget, mu, source)
-        self._gate = Gate(source, hook=HOOK.get())
+        declared = Steps(self._declared)
+        self._gate = Gate(source, declared=declared, hook=HOOK.get())
         self._total: np.ndarray | None = None
         self._settled = False
+
+    def _declared(self, step: int) -> tuple[CorrelatedGaussian, Reach]:
+        """What each step may release; the stream itself refuses one beyond its last."""
+        moved = records_moved(self._budget.neighbouring) * self._bound
+        return self._mechanism, Reach("l2", moved, self._bound, view=1)
 
     @property
     def noise_std(self) -> np.ndarray:
         """Standard deviation of each coordinate's noise, one entry for each step so far."""
         steps, factorization = len(self._gate.log), self._mechanism.factorization
-        records = 2 if self._budget.neighbouring == "replace_one" else 1
+        records = records_moved(self._budget.neighbouring)
         scale = self._mechanism.multiplier * records * self._bound
         if isinstance(factorization, OpenEnded):
             return scale * np.array([factorization.row_norm(t) for t in range(1, steps + 1)])

@@ -50,7 +50,10 @@ MOST_POINTS = 2e6
 
 def charge_of(*kinds: Kind, count: int = 1) -> Charge:
     """A charge of unsampled kinds, each released ``count`` times."""
-    return Counter({Step(FULL, (kind,)): count for kind in kinds})
+    charge: Charge = Counter()
+    for kind in kinds:
+        charge[Step(FULL, (kind,))] += count  # equal kinds are as many releases
+    return charge
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,12 @@ Neighbouring = Literal["zero_out", "replace_one", "add_remove"]
 NEIGHBOURING: tuple[str, ...] = get_args(Neighbouring)
 
 
+def records_moved(neighbouring: Neighbouring) -> int:
+    """How many records' worth one change moves a sum: under replace_one one leaves and another
+    comes, so 2; else 1."""
+    return 2 if neighbouring == "replace_one" else 1
+
+
 class PrivacyWarning(UserWarning):
     """A setting that is allowed but weakens what the guarantee means."""
 

@@ -175,8 +175,10 @@ class Certificate:
 
     def __str__(self) -> str:
         kind = "pure" if self.delta == 0 else f"delta={self.delta:g}"
+        exact = 0 if self.numerics is None else int(self.numerics["exact_releases"])
+        added = 0.0 if self.numerics is None else float(self.numerics["epsilon"])
         lines = [
-            f"epsilon={round_up(self.epsilon)} ({kind}), {self.neighbouring}, "
+            f"epsilon={round_up(self.epsilon + added)} ({kind}), {self.neighbouring}, "
             f"per {self.unit}, by {self.solver} in {self.releases} release(s)"
         ]
         if not self.private:
@@ -188,8 +190,13 @@ class Certificate:
             adds = (
                 f"{self.numerics['epsilon']:.1e} to epsilon, {self.numerics['delta']:.1e} to delta"
             )
-            exact = f"{self.numerics['exact_releases']} of {self.releases} release(s)"
-            lines.append(f"exact integers in {exact}, whose sampler adds at most {adds}")
+            share = f"{exact} of {self.releases} release(s)"
+            lines.append(f"exact integers in {share}, whose sampler adds at most {adds}")
+        if exact < self.releases:
+            lines.append(
+                f"floating point in {self.releases - exact} of {self.releases} release(s): the "
+                "guarantee is that of real numbers, and low-order bits are not covered"
+            )
         lines += [f"assumes: {text}" for text in self.assumptions]
         return "\n".join(lines)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from privopt.privacy.budget import Refused
 from privopt.privacy.factorizations import Factorization
 from privopt.privacy.kinds import Kind
 from privopt.privacy.participation import Participation
@@ -117,8 +118,8 @@ class Log:
 
     __slots__ = ("_events",)
 
-    def __init__(self) -> None:
-        self._events: list[Event] = []
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self._events: list[Event] = list(events)
 
     def append(self, event: Event) -> None:
         self._events.append(event)
@@ -131,3 +132,15 @@ class Log:
 
     def __getitem__(self, index: int) -> Event:
         return self._events[index]
+
+
+class ReadOnlyLog(Log):
+    """A log as others see it: it grows with its owner's releases and takes no entry of theirs."""
+
+    __slots__ = ()
+
+    def __init__(self, owner: Log) -> None:
+        self._events = owner._events
+
+    def append(self, event: Event) -> None:
+        raise Refused("only a gate writes its log: release through it.")

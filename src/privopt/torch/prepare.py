@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from privopt.ledger import account_for
-from privopt.mechanisms import HOOK, Gate
+from privopt.mechanisms import HOOK, Gate, Steps
 from privopt.noise import source_for
 from privopt.noise.tensors import DeviceSource
 from privopt.privacy import Budget, Neighbouring
@@ -144,11 +144,13 @@ def make_private(
     engine.crowd = schedule.likely_size()
     if not isinstance(plan.factorization, Independent):
         tensor_noise(plan.factorization)  # refuses noise that is not there for models
-    gate = Gate(
-        DeviceSource(processes.source(source), fast=device_noise),
-        hook=HOOK.get(),
-        stream=lambda mechanism: TensorStream(mechanism, processes.own(engine.like())),
-    )
+    bits = DeviceSource(processes.source(source), fast=device_noise)
+
+    def gate(declared: Steps) -> Gate:
+        own = processes.own(engine.like())
+        made = lambda mechanism: TensorStream(mechanism, own)  # noqa: E731
+        return Gate(bits, declared=declared, hook=HOOK.get(), stream=made)
+
     account = account_for(ledger, dataset)
     return PrivateTraining(
         engine,

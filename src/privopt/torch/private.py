@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -14,15 +15,16 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves, tree_map
 
 from privopt.ledger import Dataset
-from privopt.mechanisms import CorrelatedGaussian, Gate
+from privopt.mechanisms import CorrelatedGaussian, Gate, Steps
 from privopt.noise.source import fresh_name
 from privopt.oracle.reach import Reach
 from privopt.oracle.sealed import KEY, Sealed
 from privopt.privacy import Accountant, Budget, Certificate, Refused, spend
+from privopt.privacy.budget import records_moved
 from privopt.privacy.factorizations import Independent
 from privopt.torch.arguments import leaves_of
 from privopt.torch.batches import PrivateLoader, Schedule
-from privopt.torch.bill import Bill, events
+from privopt.torch.bill import Bill
 from privopt.torch.compiled import CompiledSum
 from privopt.torch.engine import Engine, Part
 from privopt.torch.gradients import Gradients
@@ -50,7 +52,7 @@ class PrivateTraining:
         optimizer: Optimizer,
         loader: PrivateLoader,
         schedule: Schedule,
-        gate: Gate,
+        gate: Callable[[Steps], Gate],
         budget: Budget,
         plan: Plan,
         microbatch: int | None,
@@ -63,7 +65,7 @@ class PrivateTraining:
     ) -> None:
         self.model, self.optimizer, self.loader = engine.model, optimizer, loader
         self.budget, self.plan = budget, plan
-        self._engine, self._schedule, self._gate = engine, schedule, gate
+        self._engine, self._schedule = engine, schedule
         self._microbatch, self._private, self._assumptions = microbatch, private, assumptions
         self._like = self._tail = engine.like()
         self._gradients = Gradients(engine.parameters)
@@ -81,6 +83,7 @@ class PrivateTraining:
         else:
             self._mechanism = CorrelatedGaussian(plan.factorization, plan.noise_multiplier)
         reaches = [self._reach(step) for step in range(self.steps)]
+        self._gate = gate(Steps(self._declared))
         self._bill = Bill(account, budget, self._mechanism, reaches)
         self._watch(optimizer)
         facts = self.settings(), asdict(budget), private, loader.records
@@ -259,9 +262,13 @@ class PrivateTraining:
                     p.copy_(part.view_as(p))
         return model
 
+    def _declared(self, step: int) -> tuple[Any, Reach] | None:
+        """What each step may release."""
+        return None if step >= self.steps else (self._mechanism, self._reach(step))
+
     def _reach(self, step: int) -> Reach:
         clip = self._engine.clip.norm
-        movement = 2 * clip if self.budget.neighbouring == "replace_one" else clip
+        movement = records_moved(self.budget.neighbouring) * clip
         cells, sampling = self._schedule.cells(step), self._schedule.sampling
         return Reach("l2", movement, clip, cells, step + 1, sampling)
 
@@ -356,13 +363,11 @@ class PrivateTraining:
                 raise Refused("process 0 draws the batches: load its state there, or all states.")
             self._schedule.load(state["schedule"].numpy())
         self._tail = state["average"].to(self._like)
-        path = None
         if isinstance(self._mechanism, CorrelatedGaussian):
             path = self._gate.resume(self._mechanism, state["noise"])
             if len(path.cells) != done:
                 raise Refused("this is not the state of such a run.")
-        for event in events(self._mechanism, map(self._reach, range(done)), path):
-            self._gate.log.append(event)
+        self._gate.resumed(done)
         self._bill.mark, self._leg = state["charged"], state["leg"]
         self._private = self._private and bool(state["private"])
         self.loader.resume(done)
