@@ -6,6 +6,7 @@ import pytest
 import privopt
 from privopt.losses import Logistic
 from privopt.mechanisms import Gate, Gaussian, Laplace
+from privopt.noise import SilentSource
 from privopt.oracle import Sealed
 from privopt.privacy import Accountant, Budget, Refused, charge_of
 from privopt.privacy.kinds import Gaussian as GaussianKind
@@ -49,7 +50,7 @@ ROADS = {
         Problem(Logistic()), X, 2.0 * Y - 1, budget=Budget(1.0, 1e-6), solver="noisy_gd"
     ),
     "LogisticRegression": lambda: privopt.LogisticRegression(**APPROXIMATE).fit(X, Y),
-    "quantile": lambda: privopt.quantile(X[:, 0], 0.5, lower=-3, upper=3, epsilon=1.0),
+    "quantile": lambda: privopt.quantile(X[:, 0], 0.5, bounds=(-3, 3), epsilon=1.0),
     "OnlineLogisticRegression": lambda: _stream(privopt.OnlineLogisticRegression, Y),
     "OnlineLinearRegression": lambda: _stream(privopt.OnlineLinearRegression, X[:, 0]),
     "prefix_sums": _sums,
@@ -64,14 +65,14 @@ def test_a_planted_release_is_refused_before_it_is_opened(monkeypatch, road):
 
     def open_and_tell(self, key):
         payload = opening(self, key)
-        if inside[0] and np.any(np.asarray(payload) != 0):
+        if inside[0]:
             leaked.append(self)
         return payload
 
     def release(self, mechanism, sealed):
         out = honest(self, mechanism, sealed)
         tiny = {"l2": Gaussian(1e-6), "l1": Laplace(1e-6)}.get(sealed.reach.norm, mechanism)
-        inside[0] = True
+        inside[0] = not isinstance(self._source, SilentSource)  # a dry run holds no data
         try:
             honest(self, tiny, sealed)
         finally:
@@ -86,7 +87,7 @@ def test_a_planted_release_is_refused_before_it_is_opened(monkeypatch, road):
 
 
 def test_nobody_but_a_gate_writes_its_log():
-    gate = Gate(privopt.noise.SilentSource())
+    gate = Gate(SilentSource())
     with pytest.raises(Refused, match="only a gate"):
         gate.log.append(None)
 

@@ -51,8 +51,8 @@ class Gate:
     source : Source
         Where the noise comes from.
     declared : Log or Steps, optional
-        What a dry run on no data released, or what each step of a stream may release. A release that was not declared is refused before the
-        value is opened.
+        What a dry run on no data released, or what each step of a stream may release. A release
+        that was not declared is refused before the value is opened.
     guard : callable, optional
         Called with each event before it is logged; raises to refuse (a budget filter, a ledger).
     hook : Hook, optional
