@@ -1,5 +1,7 @@
 """A nearly noiseless release behind each honest one: refused on every road before it is opened."""
 
+import traceback
+
 import numpy as np
 import pytest
 
@@ -72,7 +74,9 @@ def test_a_planted_release_is_refused_before_it_is_opened(monkeypatch, road):
     def release(self, mechanism, sealed):
         out = honest(self, mechanism, sealed)
         tiny = {"l2": Gaussian(1e-6), "l1": Laplace(1e-6)}.get(sealed.reach.norm, mechanism)
-        inside[0] = not isinstance(self._source, SilentSource)  # a dry run holds no data
+        # Dry runs and the planner's simulations hold no data.
+        callers = {frame.filename.rsplit("/", 1)[-1] for frame in traceback.extract_stack()}
+        inside[0] = not isinstance(self._source, SilentSource) and "simulate.py" not in callers
         try:
             honest(self, tiny, sealed)
         finally:
