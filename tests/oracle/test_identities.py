@@ -1,4 +1,4 @@
-"""One person, one id: every spelling of an integer is the same, and what may be another is refused."""
+"""One person, one id: spellings of an integer are the same, and what may be another is refused."""
 
 from __future__ import annotations
 
