@@ -285,7 +285,7 @@ def test_participations_are_counted(releases):
         feed(model, X, y, 0, 1, record_ids=names(0))
     with pytest.raises(Refused, match="stands twice"):
         feed(model, X, y, 6, 7, record_ids=np.zeros(SIZE, dtype=int))
-    with pytest.raises(ValueError, match="one name for each of the 25 rows"):
+    with pytest.raises(ValueError, match="one id for each of the 25 rows"):
         feed(model, X, y, 6, 7, record_ids=[1, 2])
     assert len(releases) == model.steps_ == 6
     assert model.privacy_.assumptions == ()

@@ -250,3 +250,33 @@ def test_a_ledger_refuses_before_anything_is_released(stream, tmp_path):
         assert not hasattr(model, "coef_")
         assert not (tmp_path / "run").exists()
     assert ledger.dataset().spent[0] == 0.0
+
+
+def test_a_new_stream_counts_the_steps_of_other_objects(stream, tmp_path):
+    """The folder is the authority: an object that is behind it does not forget what it missed."""
+    objects = [feed(make(tmp_path / "run", epsilon=4.0), stream, 0, 1)]
+    objects += [make(tmp_path / "run", epsilon=4.0).resume() for _ in range(3)]
+    spent, steps = objects[0].epsilon_spent(), 1
+    for model in objects:
+        model.start_new_stream()
+        assert model.steps_ == steps
+        assert model.epsilon_spent() >= spent * (1 - 1e-9)
+        feed(model, stream, steps, steps + 1)
+        assert model.epsilon_spent() > spent
+        spent, steps = model.epsilon_spent(), steps + 1
+    assert spent <= 4.0
+
+
+def test_of_two_new_streams_at_once_one_is_refused(stream, tmp_path):
+    feed(make(tmp_path / "run"), stream, 0, 2)
+    first, _, _ = Checkpoint.standing(tmp_path / "run")
+    make(tmp_path / "run").start_new_stream()
+    with pytest.raises(Refused, match="another process has gone on"):
+        first.renew(2, "nonce", {})
+
+
+def test_a_new_stream_of_a_lost_folder_is_refused(stream, tmp_path):
+    model = feed(make(tmp_path / "run"), stream, 0, 2)
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(Refused, match="is gone"):
+        model.start_new_stream()

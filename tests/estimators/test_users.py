@@ -150,7 +150,7 @@ def fit_of(kind, relation, delta, cap=CAP, **how):
             rows_per_user=cap,
             random_state=0,
             **how,
-        ).fit(X[:, :-1], np.where(y > 0, 1, -1) if labels else y, user_ids=X[:, -1])
+        ).fit(X[:, :-1], np.where(y > 0, 1, -1) if labels else y, user_ids=X[:, -1].astype(int))
         return model.coef_, model.intercept_, model.privacy_.to_json()
 
     return run

@@ -27,7 +27,7 @@ def fit(X: np.ndarray, y: np.ndarray, **how: Any) -> LogisticRegression:
     """A fit for users; the last column says who owns a row."""
     return LogisticRegression(
         1.0, DELTA, classes=[-1, 1], rows_per_user=CAP, random_state=0, **how
-    ).fit(X[:, :-1], np.sign(y), user_ids=X[:, -1])
+    ).fit(X[:, :-1], np.sign(y), user_ids=X[:, -1].astype(int))
 
 
 def replayed_users() -> str | None:

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from privopt.estimators.linear_model import Targets
 from privopt.estimators.online_run import OneLeader, OnlineRun, Recipe, Spent
 from privopt.estimators.pipelines import learned_before
-from privopt.estimators.resumable import Resumable
+from privopt.estimators.resumable import IDENTITIES, Resumable
 from privopt.geometry import Domain, L2Ball
 from privopt.ledger import account_for
 from privopt.mechanisms.checkpoint import Checkpoint
@@ -244,6 +244,7 @@ class OnlineModel(Resumable):
             "batch_size": batch,
             "classes": None if classes is None else [str(classes.dtype), classes.tolist()],
             "assumptions": list(targets.assumptions),
+            "identities": IDENTITIES,
         }
 
     def _show(self) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-import numpy as np
-
+from privopt.oracle.identities import canonical_ids
 from privopt.privacy.budget import Refused
 from privopt.privacy.participation import Participation
 
@@ -14,7 +13,7 @@ from privopt.privacy.participation import Participation
 class Participants:
     """Enforces a participation rule for records that are named.
 
-    Names are kept as digests, keyed by the run.
+    Names are kept as digests of their canonical text, keyed by the run.
     """
 
     def __init__(self, rule: Participation, key: str, steps: list[list[str]] | None = None) -> None:
@@ -31,10 +30,7 @@ class Participants:
 
     def digests(self, names: Any, rows: int, step: int) -> list[str]:
         """Digests of a batch's names; refuses a batch that would break the rule."""
-        names = np.asarray(names)
-        if names.shape != (rows,):
-            raise ValueError(f"record_ids must hold one name for each of the {rows} rows.")
-        found = [self._digest(name) for name in names.tolist()]
+        found = [self._digest(name) for name in canonical_ids(names, rows)]
         if len(set(found)) < len(found):
             raise Refused("a record stands twice in one batch: the clip bounds one row each.")
         times, gap = self.rule.times, self.rule.min_separation_steps
@@ -55,6 +51,6 @@ class Participants:
             self._times[record] = self._times.get(record, 0) + 1
             self._last[record] = step
 
-    def _digest(self, name: Any) -> str:
-        text = f"{type(name).__name__}:{name}".encode()
+    def _digest(self, name: str) -> str:
+        text = name.encode("utf-8", "surrogatepass")
         return hashlib.blake2b(text, digest_size=12, key=self._key.encode()[:64]).hexdigest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from abc import abstractmethod
 from typing import Any, Self, cast
 
@@ -19,6 +20,9 @@ APART = ("checkpoint", "random_state", "ledger", "dataset")
 """Parameters that say where and how, not what: they may change between two processes."""
 NOISE = ("epsilon", "delta", "n_steps", "noise", "max_participations", "min_separation_steps")
 """Parameters that a new stream may change; all others belong to the model or to its guarantee."""
+
+IDENTITIES = 1
+"""How ids of records become digests; another number would count the same people anew."""
 
 
 class Resumable(LinearModel):
@@ -80,14 +84,22 @@ class Resumable(LinearModel):
         noisier; with a larger ``epsilon``, set before, it need not be.
         """
         old, kept, seen = self._run, getattr(self, "_kept", {}), 0
-        checkpoint = None if old is None else old.checkpoint
-        if old is None and self.checkpoint is not None:
-            model = Checkpoint.model_of(self.checkpoint)
-            if model is not None:
-                checkpoint = Checkpoint(self.checkpoint, model["nonce"])
-                kept, seen = model["extra"], checkpoint.newest_noise()
+        if old is not None and old._process != os.getpid():
+            raise Refused("this is a copy of a stream in another process, which goes on with it.")
+        checkpoint, live = None if old is None else old.checkpoint, old
+        folder = self.checkpoint if old is None else checkpoint and checkpoint.folder
+        if folder is not None:
+            # The folder is the authority: other objects may have gone on since this one looked.
+            found = Checkpoint.standing(folder)
+            if found is None and live is not None:
+                raise Refused("the folder of this stream is gone: clone() the estimator.")
+            if found is not None:
+                checkpoint, model, seen = found
+                kept = model["extra"]
                 before = cast(Self, clone(self)).set_params(**_thawed(kept["parameters"]))
                 old = before._loaded(model, checkpoint.records(model["step"]))
+                if live is not None:
+                    old.trace = live.trace
         if old is None:
             raise Refused("there is no stream to go on with: begin with partial_fit.")
         changed = self._changed(kept)
@@ -117,6 +129,11 @@ class Resumable(LinearModel):
         kept = model["extra"]
         if kept["estimator"] != type(self).__name__:
             raise Refused(f"the checkpoint's folder holds a run of {kept['estimator']}.")
+        if model["enrolled"] and kept.get("identities") != IDENTITIES:
+            raise Refused(
+                "the folder counts participations by ids as an earlier version wrote them: begin a "
+                "run with a budget of its own in another folder."
+            )
         spent = tuple(Spent(**stream) for stream in model["spent"])
         run = self._begin(kept, len(model["leaders"]), model["step"], spent, model["key"])
         run.load(model, records)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from privopt.estimators.frames import concrete
+from privopt.oracle.identities import canonical_ids
 
 OWNED = "every row of a user carries that user's id, and ids do not depend on other users' data"
 
@@ -34,25 +35,13 @@ def rows_that_count(user_ids: Any, rows: int, cap: int | None) -> np.ndarray | N
         )
     if isinstance(cap, bool) or not isinstance(cap, (int, np.integer)) or cap < 1:
         raise ValueError(f"rows_per_user must be a positive integer, got {cap!r}.")
-    ids = np.asarray(concrete(user_ids, "user_ids"))
-    if ids.shape != (rows,):
-        raise ValueError(f"user_ids must hold one id for each of the {rows} rows.")
-    seen: dict[Any, int] = {}
+    seen: dict[str, int] = {}
     kept = []
-    for row, user in enumerate(ids.tolist()):
-        if _missing(user):
-            raise ValueError("user_ids hold a missing value: every row needs an owner.")
+    for row, user in enumerate(canonical_ids(concrete(user_ids, "user_ids"), rows, "user_ids")):
         seen[user] = seen.get(user, 0) + 1
         if seen[user] <= cap:
             kept.append(row)
     return np.array(kept, dtype=np.intp)
-
-
-def _missing(user: Any) -> bool:
-    try:
-        return user is None or bool(user != user)
-    except TypeError:  # pandas.NA compares to nothing
-        return True
 
 
 def refuse_others(others: dict[str, Any]) -> None:

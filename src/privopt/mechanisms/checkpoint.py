@@ -84,6 +84,7 @@ class Checkpoint:
     def renew(self, step: int, nonce: str, model: dict[str, Any]) -> None:
         """Give up the noise, whatever is left of it, and commit a new stream at the same step."""
         with self._alone():
+            self._still_mine()
             self.nonce = nonce
             for path in self.folder.glob(f"{NOISE}*"):
                 path.unlink(missing_ok=True)
@@ -198,6 +199,21 @@ class Checkpoint:
                 if stale or path.name.endswith(".draft"):
                     path.unlink(missing_ok=True)
         return found, saved
+
+    @classmethod
+    def standing(
+        cls, folder: str | os.PathLike[str]
+    ) -> tuple[Checkpoint, dict[str, Any], int] | None:
+        """Where the run in a folder stands: its model and the newest step that left noise."""
+        found = cls(folder, "")
+        if not found.folder.is_dir():
+            return None
+        with found._alone():
+            model = cls.model_of(folder)
+            if model is None:
+                return None
+            found.nonce, found.step = model["nonce"], int(model["step"])
+            return found, model, found.newest_noise()
 
     def newest_noise(self) -> int:
         """The last step that any noise file names; 0 if there is none."""
