@@ -66,15 +66,11 @@ def loss_law(values: list[float], q: float, relation: str) -> dict[int, float]:
     knots = piecewise_linear.counted(mechanism.target(sealed.open(KEY), sealed.reach, 1.0))
     masses = piecewise_linear.masses(knots)
     widths = np.diff(knots.at)
-    best = float(
-        np.argmin(np.where(widths > 0, np.minimum(knots.rises[1:], knots.rises[:-1]), np.inf))
-    )
     at = np.linspace(0, knots.at[-1] - 1, 101).astype(np.int64)
     j = np.searchsorted(knots.at, at, side="right") - 1
     rises = knots.rises[j] + knots.slopes[j].astype(float) * (at - knots.at[j])
     starts = np.where(knots.slopes >= 0, knots.rises[:-1], knots.rises[1:] + np.abs(knots.slopes))
     top = knots.unit * starts[widths > 0].min()
-    assert best >= 0
     return dict(zip(at.tolist(), top - knots.unit * rises - math.log(masses.sum()), strict=True))
 
 
