@@ -106,8 +106,8 @@ def _records(
         left = slope * np.where(slope > 0, below, above)
         right = slope * np.where(slope > 0, above, below)
     moving = (slope != 0.0) & ~np.isnan(at) & ~np.isnan(left) & ~np.isnan(right)
-    lines = (np.clip(part[moving] / full, -1.0, 1.0) * SLOPE_UNITS for part in (left, right))
-    return cell_of(at[moving], low, high), *lines
+    left, right = (np.clip(part[moving] / full, -1.0, 1.0) * SLOPE_UNITS for part in (left, right))
+    return cell_of(at[moving], low, high), left, right
 
 
 def risen(slopes: np.ndarray, widths: np.ndarray) -> np.ndarray:
@@ -121,5 +121,5 @@ def risen(slopes: np.ndarray, widths: np.ndarray) -> np.ndarray:
         sums.append(total - total[least])
     sums[1] += sums[0] >> LIMB
     sums[2] += sums[1] >> LIMB
-    parts = [sums[0] & mask, sums[1] & mask, sums[2]]
-    return sum(part.astype(float) * 2.0 ** (LIMB * i) for i, part in enumerate(parts))
+    low, middle, high = sums[0] & mask, sums[1] & mask, sums[2]
+    return low + middle * 2.0**LIMB + high * 2.0 ** (2 * LIMB)
