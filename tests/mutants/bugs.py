@@ -61,6 +61,7 @@ from .checks import (
     vertices_drawn,
     within_budget,
 )
+from .densities import densities
 from .further import further
 from .geometry import geometry
 from .integers import coarse, integers
@@ -1107,6 +1108,7 @@ ALL: list[Mutant] = [
         geometry,
         nonconvex,
         integers,
+        densities,
         masks,
         training,
         processes,

@@ -189,7 +189,7 @@ def by_themselves() -> Iterator[Mutant]:
     )
     yield Mutant(
         "RankQuantile: half the movement of a rank",
-        ((rank_quantile, "choose", lambda source, heights: _CHOOSE(source, 2 * heights)),),
+        ((rank_quantile, "movement", lambda q, reach: max(q, 1 - q)),),
         ranked,
         "law",
     )
@@ -309,4 +309,3 @@ def further() -> Iterator[Mutant]:
 
 
 _ANSWERS: dict[int, Any] = {}
-_CHOOSE = rank_quantile.choose

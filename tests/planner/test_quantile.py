@@ -11,6 +11,7 @@ from privopt import Budget, Certificate
 from privopt.audit import hostile_pairs, replay
 from privopt.losses import Quantile
 from privopt.mechanisms import Gate, RankQuantile
+from privopt.mechanisms.density.draws import CELLS
 from privopt.noise import SeededSource, SilentSource
 from privopt.oracle import Oracle, RowBounds
 from privopt.oracle.sealed import KEY
@@ -38,6 +39,7 @@ def rank_law(mechanism, values, q, neighbouring):
     """The released density as a step function, normalised."""
     sealed = sealed_column(values, q, neighbouring)
     knots, scores = mechanism.scores(sealed.open(KEY))
+    knots = knots / CELLS  # of the interval from 0 to 1
     movement = 2.0 if neighbouring == "replace_one" else 2 * max(q, 1 - q)
     heights = -scores / (mechanism.multiplier * movement)
     top = heights.max()

@@ -15,34 +15,21 @@ from typing import Literal
 import numpy as np
 
 from privopt.geometry import Domain
-from privopt.losses import Loss
 from privopt.mechanisms.density import Target, body_of, cells, grid, piecewise_linear, sandwich
 from privopt.mechanisms.density import tangents as adaptive
+from privopt.mechanisms.density.draws import NUMERICS
 from privopt.mechanisms.density.mode import mode
 from privopt.noise import Source
 from privopt.noise.source import volume
 from privopt.oracle.objective import Objective
 from privopt.oracle.reach import FunctionFacts, Reach, ReachNorm
+from privopt.oracle.values import loss_range
 from privopt.privacy.budget import Refused
+from privopt.privacy.events import Numerics
 from privopt.privacy.kinds import BoundedRange, Gaussian, Kind
 
 Method = Literal["piecewise_linear", "tangents", "cells", "sandwich", "grid"]
 METHODS = ("piecewise_linear", "tangents", "cells", "sandwich", "grid")
-
-
-def loss_range(loss: Loss, size: float, domain: Domain, p: int) -> float:
-    """Largest max - min on the domain of one record's loss, for rows of norm at most ``size``.
-
-    The smaller of two enforced bounds: the loss's own range over all margins that rows and domain
-    allow, with labels of any size; and Lipschitz constant times diameter.
-    """
-    if not domain.bounded:
-        return math.inf
-    farthest = float(np.linalg.norm(domain.centre(p))) + domain.radius("l2", p)
-    return min(
-        loss.range_on(size * farthest, math.inf),
-        loss.lipschitz_in("l2", size) * domain.diameter("l2", p),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +65,12 @@ class ExponentialDensity:
     * gaussian: (1/multiplier)-GDP, because k (sum + ridge) is (k regularisation)-strongly convex
       and changes by a function with Lipschitz constant k a L. Uses convexity of the loss.
 
-    Samplers are exact in real arithmetic; floating point leaves out events of probability about
-    2^-53 per candidate. They draw until a point is accepted, so the time depends on the data:
-    do not let an adversary measure it.
+    Losses enter as differences to their values at the domain's centre, bounded record by record
+    (``oracle.values``). "piecewise_linear" and "grid" (without a ridge) release a point of a public
+    grid by exact integers: the guarantee holds for the program, up to ``numerics``
+    (docs/proofs/density-draws.md). The others are exact in real arithmetic only: they draw in
+    floating point until a point is accepted, so low-order bits and the time depend on the data,
+    and the event says so by having no ``numerics``.
     """
 
     noise: Literal["pure", "gaussian"]
@@ -117,6 +107,10 @@ class ExponentialDensity:
             return (BoundedRange(strength),)
         return (Gaussian(strength, strength * (reach.single / reach.radius)),)
 
+    def numerics(self, reach: Reach) -> Numerics | None:
+        exact = self.method in ("piecewise_linear", "grid") and self.regularisation == 0
+        return NUMERICS if exact else None
+
     def run(self, payload: Objective, reach: Reach, source: Source) -> np.ndarray:
         body = body_of(self.domain, self._facts(reach).dimension)
         if body.dimension == 0:
@@ -147,7 +141,6 @@ class ExponentialDensity:
         else:
             temperature = self.regularisation * (strength / (records * facts.lipschitz)) ** 2
         middle = np.zeros(p) if self.centre is None else np.array(self.centre)
-        payload = _with_near_labels(payload, self.domain)
         return Target(payload, body_of(self.domain, p), temperature, self.regularisation, middle)
 
     def _facts(self, reach: Reach) -> FunctionFacts:
@@ -159,19 +152,3 @@ class ExponentialDensity:
         if not reach.sampling.full:
             raise Refused("the exponential mechanism is accounted for all records, not a sample.")
         return facts
-
-
-def _with_near_labels(payload: Objective, domain: Domain) -> Objective:
-    """The same losses on the domain, up to constants, with labels of moderate size.
-
-    One label of 1e300 would swallow every other record in a floating-point sum, and so change the
-    density by far more than one record may.
-    """
-    rows, loss = payload.rows, payload.loss
-    if loss.classification or not math.isfinite(loss.linear_beyond):
-        return payload
-    p = rows.dimension
-    farthest = float(np.linalg.norm(domain.centre(p))) + domain.radius("l2", p)
-    most = 2 * (rows.bounds.size * farthest + loss.linear_beyond)
-    labels = rows.weights(np.zeros(p), lambda z, y, size: y)
-    return Objective(rows.labelled(labels.clip(-most, most), False), loss)

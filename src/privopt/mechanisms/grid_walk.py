@@ -21,11 +21,11 @@ from privopt.geometry import Box, Domain, L1Ball, L2Ball
 from privopt.losses import Loss
 from privopt.mechanisms.density import Target, body_of
 from privopt.mechanisms.density.mode import mode
-from privopt.mechanisms.exponential_density import loss_range
 from privopt.noise import Source
 from privopt.noise.source import volume
 from privopt.oracle.objective import Objective
 from privopt.oracle.reach import Reach, ReachNorm
+from privopt.oracle.values import loss_range
 from privopt.privacy.budget import Refused
 from privopt.privacy.kinds import Kind, Pure
 
@@ -151,7 +151,7 @@ class GridWalk:
         grid = np.stack(np.meshgrid(*[middle] * p, indexing="ij"), axis=-1).reshape(-1, p)
         grid = grid + body.centre
         gauge = np.array([self.domain.gauge(theta) for theta in body.thetas(grid)])
-        return grid, -target.potentials(grid) - walk.penalty * np.maximum(gauge - 1, 0.0)
+        return grid, -target.depths(grid) - walk.penalty * np.maximum(gauge - 1, 0.0)
 
 
 def _walk(levels: list[float], walk: Walk, p: int, source: Source) -> int:

@@ -13,12 +13,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from privopt.losses import Quantile
-from privopt.mechanisms.density.segments import choose
+from privopt.mechanisms.density.draws import (
+    CELLS,
+    DEEPEST,
+    NUMERICS,
+    middle_of,
+    pick,
+    weights_of,
+)
 from privopt.noise import Source
 from privopt.noise.source import volume
 from privopt.oracle.objective import Objective
 from privopt.oracle.reach import Reach, ReachNorm
 from privopt.privacy.budget import Refused
+from privopt.privacy.events import Numerics
 from privopt.privacy.kinds import BoundedRange, Kind
 
 
@@ -70,36 +78,57 @@ class RankQuantile:
             raise Refused("RankQuantile is accounted for all records, not a sample.")
         return (BoundedRange(1 / self.multiplier),)
 
+    def numerics(self, reach: Reach) -> Numerics:
+        return NUMERICS
+
     def run(self, payload: Objective, reach: Reach, source: Source) -> np.ndarray:
-        knots, scores = self.scores(payload)
-        movement = 2.0
-        if reach.radius == reach.single:
-            assert isinstance(payload.loss, Quantile)
-            movement = 2 * max(payload.loss.q, 1 - payload.loss.q)
         if volume(source) == 0:
+            knots, scores = self.scores(payload)
             j = int(np.argmin(np.where(np.diff(knots) > 0, scores, np.inf)))
-            return np.array([knots[j] / 2 + knots[j + 1] / 2])
+            return np.array([middle_of(int(knots[j] + knots[j + 1]) // 2, self.low, self.high)])
+        knots, masses = self.law(payload, reach)
+        j = pick(source, masses)
+        cell = int(knots[j]) + int(source.noise.integers(0, int(knots[j + 1] - knots[j])))
+        return np.array([middle_of(cell, self.low, self.high)])
+
+    def law(self, payload: Objective, reach: Reach) -> tuple[np.ndarray, np.ndarray]:
+        """Knots, and the mass between each two of them; all cells of a piece are alike."""
+        assert isinstance(payload.loss, Quantile)
+        knots, scores = self.scores(payload)
         widths = np.diff(knots)
-        with np.errstate(divide="ignore"):
-            heights = np.log(widths) - scores / (self.multiplier * movement)
-        j = choose(source, heights)
-        return np.array([knots[j] + source.noise.random() * widths[j]])
+        # The factor pays for the rounding of the others.
+        unit = (1 - 2.0**-50) / (self.multiplier * movement(payload.loss.q, reach))
+        least = scores[widths > 0].min()
+        depths = np.where(widths > 0, unit * (scores - least), 2 * DEEPEST)
+        return knots, weights_of(depths) * widths
 
     def scores(self, payload: Objective) -> tuple[np.ndarray, np.ndarray]:
-        """Knots, and the score between each two of them."""
+        """Knots, as edges of the grid's cells, and the score between each two of them."""
         assert isinstance(payload.loss, Quantile)
         rows = payload.rows
         # A record that is not empty has a row of positive size.
         alive = np.asarray(rows.weights(np.zeros(1), lambda z, y, size: size), dtype=float) > 0
-        values = np.asarray(rows.weights(np.zeros(1), lambda z, y, size: y), dtype=float)
-        # Far beyond the bounds all values are alike; clipping them keeps the sums exact.
-        span = self.high - self.low + self.widening
-        values = np.sort(np.clip(values[alive], self.low - 2 * span, self.high + 2 * span))
-        inner = np.concatenate([values - self.widening, values + self.widening])
-        inner = np.sort(inner[(inner > self.low) & (inner < self.high)])
-        knots = np.concatenate([[self.low], inner, [self.high]])
-        middle = knots[:-1] / 2 + knots[1:] / 2
-        below = np.searchsorted(values + self.widening, middle, side="left")
-        up_to = np.searchsorted(values - self.widening, middle, side="right")
-        aim = payload.loss.q * len(values)
-        return knots, np.maximum(0.0, np.maximum(below - aim, aim - up_to))
+        values = np.asarray(rows.weights(np.zeros(1), lambda z, y, size: y), dtype=float)[alive]
+        # Values are rounded to the grid one by one. It goes on beyond the bounds as far as any
+        # widening reaches, and further out all values are alike.
+        wide = self.widening / (self.high - self.low) * CELLS
+        width = int(min(max(np.rint(wide), 1.0), 2.0 * CELLS))
+        with np.errstate(over="ignore"):
+            shares = np.clip((values - self.low) / (self.high - self.low), -3.0, 4.0)
+        places = np.sort(np.rint(shares * CELLS).astype(np.int64))
+        ends = np.concatenate([places - width, places + width])
+        ends = np.sort(ends[(ends > 0) & (ends < CELLS)])
+        knots = np.concatenate([[0], ends, [CELLS]])
+        below = np.searchsorted(places + width, knots[:-1], side="right")
+        up_to = np.searchsorted(places - width, knots[:-1], side="right")
+        # q N in two parts, so that counts meet a whole number and nothing is lost to rounding.
+        part, over = payload.loss.q.as_integer_ratio()
+        whole, rest = divmod(part * len(places), over)
+        aim = rest / over
+        return knots, np.maximum(0.0, np.maximum(below - whole - aim, aim - (up_to - whole)))
+
+
+def movement(q: float, reach: Reach) -> float:
+    """The range of a score's change: both arguments of its maximum move by at most max(q, 1-q)
+    either way with one record more; by at most one either way if a record is replaced."""
+    return 2.0 if reach.radius > reach.single else 2 * max(q, 1 - q)

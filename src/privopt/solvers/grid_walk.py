@@ -1,4 +1,4 @@
-"""Grid walk: the polynomial-time sampler of Bassily, Smith and Thakurta, for reference.
+"""Grid walk: the sampler of Bassily, Smith and Thakurta on a tabulated grid, for reference.
 
 Problem: min over a ball or a box of a sum of convex Lipschitz losses, pure privacy.
 
@@ -7,6 +7,9 @@ as long as a conductance bound asks; repeat until it ends inside. See ``mechanis
 
 Bound: E[excess of the sum] <= p / k + 2 / k, k = 0.8 epsilon / (a Omega): the exponential
 mechanism's own, and twice the change of the log density over a cell for the grid.
+
+Time and memory: the loss is tabulated at all points of the grid first, exponentially many in p; the
+walk itself would be polynomial if it asked for values as it goes, which is slower wherever it runs.
 
 The number of steps is a bound, 300 to 4000 times what the walk needs, and more than the points of
 the grid: ``exponential_sampling`` draws from the same density exactly, and is better everywhere.

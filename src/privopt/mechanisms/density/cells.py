@@ -93,7 +93,7 @@ def _sample(target: Target, source: Source) -> np.ndarray:
         coins = np.log1p(-source.noise.random(count))
         heights = -target.potentials(points)
         log_acceptance = np.where(inside, heights - chosen.tops(points), -np.inf)
-        accepted = np.flatnonzero(coins <= checked(log_acceptance))
+        accepted = np.flatnonzero(coins <= checked(log_acceptance, target.rounding))
         if len(accepted):
             return points[accepted[0]]
         cells, masses = _split(target, cells, masses, picks, points, heights, inside)

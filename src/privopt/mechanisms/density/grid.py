@@ -10,13 +10,12 @@ import math
 import numpy as np
 
 from privopt.mechanisms.density.body import Body
-from privopt.mechanisms.density.segments import choose
+from privopt.mechanisms.density.draws import pick, weights_of
 from privopt.mechanisms.density.target import Target
 from privopt.noise import Source
 
 MOST_DIMENSION = 3
 MOST_POINTS = 200_000
-CHUNK = 256
 
 
 def sides(body: Body, spacing: float) -> list[int]:
@@ -38,6 +37,5 @@ def points(body: Body, spacing: float) -> np.ndarray:
 def sample(target: Target, source: Source, spacing: float) -> np.ndarray:
     """One point of the grid with probability proportional to exp(-potential)."""
     grid = points(target.body, spacing)
-    parts = [grid[i : i + CHUNK] for i in range(0, len(grid), CHUNK)]
-    heights = -np.concatenate([target.potentials(part) for part in parts])
-    return grid[choose(source, heights)]
+    depths = target.depths(grid)
+    return grid[pick(source, weights_of(depths - depths.min()))]

@@ -72,7 +72,7 @@ def under(envelope: Envelope, target: Target, source: Source) -> np.ndarray:
         inside = target.body.inside(points)
         if inside.any():
             heights[inside] = -target.potentials(points[inside])
-        accepted = np.flatnonzero(coins <= checked(heights - tops))
+        accepted = np.flatnonzero(coins <= checked(heights - tops, target.rounding))
         if len(accepted):
             return points[accepted[0]]
         count = min(2 * count, MOST_AT_ONCE)

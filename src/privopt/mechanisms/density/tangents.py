@@ -26,7 +26,8 @@ def sample(target: Target, source: Source) -> np.ndarray:
         point = draw(source, knots, tops)
         found = np.array([[point]])
         height = -float(target.potentials(found)[0])
-        log_acceptance = checked(np.array(height - np.interp(point, knots, tops)))
+        excess = np.array(height - np.interp(point, knots, tops))
+        log_acceptance = checked(excess, target.rounding)
         if np.log1p(-source.noise.random()) <= log_acceptance:
             return found[0]
         j = int(np.searchsorted(at, point))
