@@ -6,6 +6,7 @@ that declares mu must show noise of standard deviation radius/mu, whoever wrote 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from scipy import stats
 from scipy.special import softmax
 
 from privopt.audit.replay import Release, Tape, in_units
+from privopt.audit.shape import as_normal, shape_p_values
 from privopt.mechanisms import (
     CorrelatedGaussian,
     ExponentialDensity,
@@ -34,6 +36,9 @@ from privopt.privacy.kinds import (
     Pure,
 )
 
+UNSHAPED = (ExponentialMechanism, PermuteAndFlip, ExponentialDensity)
+"""Mechanisms that draw a choice or a point and add nothing: their law is tested as a whole."""
+
 
 def noise_p_value(tapes: list[Tape]) -> float:
     """Two-sided p-value of the declared noise scale, over all releases of all tapes together.
@@ -47,7 +52,8 @@ def noise_p_value(tapes: list[Tape]) -> float:
     its mean under the declared probabilities; the sum over releases is close to normal with the
     summed variance. It is what a likelihood ratio test of the scale looks at. A stream's correlated
     noise is first turned back into the independent Gaussians its factorization declares. The
-    smallest p-value is taken, times the number of tests.
+    smallest p-value is taken, times the number of tests. Energy alone does not see how noise is
+    spread: ``shape`` tests coordinates and releases for independence, on the same tapes.
     """
     groups: dict[Any, list[Release]] = {}
     for tape in tapes:
@@ -55,7 +61,64 @@ def noise_p_value(tapes: list[Tape]) -> float:
             key = (type(release.mechanism).__name__, release.event.kinds)
             groups.setdefault(key, []).append(release)
     found = [_p_value(releases) for releases in groups.values()]
+    for key, releases in groups.items():
+        if not isinstance(releases[0].mechanism, UNSHAPED):
+            found += _shapes(key, tapes)
     return min(1.0, len(found) * min(found))
+
+
+def _shapes(key: Any, tapes: list[Tape]) -> list[float]:
+    """p-values of the shape of the noise of one group of releases, by the number of coordinates."""
+    runs: dict[int, list[list[np.ndarray]]] = {}
+    for tape in tapes:
+        own = [r for r in tape.releases if (type(r.mechanism).__name__, r.event.kinds) == key]
+        sizes: dict[int, list[np.ndarray]] = {}
+        for z in _normal(own):
+            sizes.setdefault(z.size, []).append(z)
+        for size, noise in sizes.items():
+            runs.setdefault(size, []).append(noise)
+    return [p for noise in runs.values() for p in shape_p_values(noise)]
+
+
+def _normal(releases: list[Release]) -> list[np.ndarray]:
+    """The noise of one run's releases, each as independent standard normal numbers."""
+    if releases and isinstance(releases[0].mechanism, CorrelatedGaussian):
+        return [z for stream in _streams(releases) for z in _fresh(stream)]
+    found = []
+    for release in releases:
+        kind, unit, order = _unit(release)
+        z = as_normal(kind, unit, order)
+        if z is None:
+            raise NotImplementedError(
+                f"{type(release.mechanism).__name__} adds noise that nobody describes: say in "
+                "audit.law how it becomes independent numbers of a known law."
+            )
+        found.append(z)
+    return found
+
+
+def _unit(release: Release) -> tuple[Kind, np.ndarray, float]:
+    """The noise of a release in units of its scale, and the order of its norm."""
+    kind, mechanism, reach = release.event.kinds[0], release.mechanism, release.reach
+    if isinstance(mechanism, ObjectivePerturbation):
+        noise, scale = _perturbation(release)
+        return kind, noise / scale, 2.0
+    if isinstance(mechanism, OutputPerturbation):
+        noise = release.result - mechanism.algorithm.value(release.payload)
+        return kind, noise / _scale(kind, mechanism.sensitivity(reach), 2.0), 2.0
+    noise = np.ravel(release.result - in_units(release.payload, reach))
+    order = order_of(reach.norm)
+    return kind, noise / _scale(kind, reach.radius, order), order
+
+
+def _scale(kind: Kind, radius: float, order: float) -> float:
+    if isinstance(kind, Gaussian):
+        return radius / kind.mu
+    if isinstance(kind, Pure):
+        return radius / kind.epsilon
+    if isinstance(kind, Concentrated):
+        return radius * math.sqrt((order - 1) / (2 * kind.rho))
+    raise NotImplementedError(f"no law test for {kind.name} releases.")
 
 
 def _p_value(releases: list[Release]) -> float:
@@ -83,7 +146,7 @@ def _statistic(release: Release) -> tuple[float, float]:
         return _density_statistic(release, mechanism)
     if isinstance(release.payload, Objective):
         return _objective_statistic(release)
-    noise = np.atleast_1d(release.result - in_units(release.payload, release.reach))
+    noise = np.ravel(release.result - in_units(release.payload, release.reach))
     return _of_kind(release.event.kinds[0], noise, release.reach.radius, release.reach.norm)
 
 
@@ -98,12 +161,17 @@ def _streams(releases: list[Release]) -> list[list[Release]]:
 
 def _stream_statistic(releases: list[Release]) -> tuple[float, float]:
     """Half the squared norm of the Gaussians behind a stream, by the encoder that it declares."""
-    kind, row = releases[0].event.kinds[0], releases[0].event.row
+    fresh = _fresh(releases)
+    return float(np.sum(fresh**2)) / 2, fresh.size / 2
+
+
+def _fresh(releases: list[Release]) -> np.ndarray:
+    """The independent Gaussians behind a stream, one row a step."""
+    kind, row, reach = releases[0].event.kinds[0], releases[0].event.row, releases[0].reach
     assert isinstance(kind, Gaussian)
     assert row is not None
-    noise = np.array([np.ravel(release.result - release.payload) for release in releases])
-    fresh = row.path.factorization.encode(noise * (kind.mu / releases[0].reach.radius))
-    return float(np.sum(fresh**2)) / 2, fresh.size / 2
+    noise = [np.ravel(one.result - in_units(one.payload, one.reach)) for one in releases]
+    return row.path.factorization.encode(np.array(noise) * (kind.mu / reach.radius))
 
 
 def _choice(release: Release) -> tuple[float, float]:
@@ -136,7 +204,15 @@ def _of_kind(kind: Kind, noise: np.ndarray, radius: float, norm: str) -> tuple[f
 
 
 def _objective_statistic(release: Release) -> tuple[float, float]:
-    """The perturbation is the negative gradient of the rest of the objective at the release."""
+    noise, scale = _perturbation(release)
+    if isinstance(release.event.kinds[0], ObjectiveGaussian):
+        return float(np.sum((noise / scale) ** 2)) / 2, noise.size / 2
+    return float(np.linalg.norm(noise)) / scale, float(noise.size)
+
+
+def _perturbation(release: Release) -> tuple[np.ndarray, float]:
+    """The perturbation is the negative gradient of the rest of the objective at the release; and
+    the scale that its event declares."""
     mechanism, facts = release.mechanism, release.reach.facts
     assert isinstance(mechanism, ObjectivePerturbation)
     assert facts is not None
@@ -145,11 +221,10 @@ def _objective_statistic(release: Release) -> tuple[float, float]:
     b = -(release.payload.gradient(theta) + mechanism.regularisation * (theta - centre))
     kind = release.event.kinds[0]
     if isinstance(kind, ObjectiveGaussian):
-        return float(np.sum((b * kind.mu / facts.lipschitz) ** 2)) / 2, b.size / 2
+        return b, facts.lipschitz / kind.mu
     assert isinstance(kind, Pure)
     determinant = facts.rank * np.log1p(facts.smoothness / mechanism.regularisation)
-    scale = release.reach.radius / (kind.epsilon - determinant)
-    return float(np.linalg.norm(b)) / scale, float(b.size)
+    return b, release.reach.radius / (kind.epsilon - determinant)
 
 
 def _density_statistic(release: Release, mechanism: ExponentialDensity) -> tuple[float, float]:
