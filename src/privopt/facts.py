@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from privopt.geometry.norms import Norm, dual, ratio
+from privopt.losses import Guarded
 from privopt.privacy.budget import Neighbouring, records_moved
 from privopt.privacy.kinds import Gaussian, Kind
 from privopt.problem import Problem
@@ -61,7 +62,8 @@ class Facts:
 
     @property
     def loss_name(self) -> str:
-        return type(self.problem.loss).__name__
+        loss = self.problem.loss
+        return loss.name if isinstance(loss, Guarded) else type(loss).__name__
 
     def row_bound(self, norm: Norm) -> float:
         """Largest dual norm of a row, so that |<x, u>| <= row_bound(norm) ||u||_norm."""

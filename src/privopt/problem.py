@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, field
 
 from privopt.geometry import Domain, LpBall, WholeSpace
-from privopt.losses import Loss
+from privopt.losses import Guarded, Loss, met
+from privopt.ownership import own, own_type
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Problem:
     def __post_init__(self) -> None:
         if not isinstance(self.loss, Loss):
             raise TypeError("loss must be a privopt loss, for example privopt.losses.Logistic().")
+        object.__setattr__(self, "loss", met(self.loss))
         if not isinstance(self.domain, Domain):
             raise TypeError("domain must be a privopt domain, for example L2Ball(5.0).")
         if not 0 < self.data_norm < math.inf:
@@ -72,6 +74,17 @@ class Problem:
                 f"dual_norm is for an LpBall, not for {type(self.domain).__name__}: use "
                 "column_bounds with an L1Ball, and data_norm elsewhere."
             )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the library did not write, by name: privacy may rest on it and nothing proves it."""
+        found = [self.loss.assumption] if isinstance(self.loss, Guarded) else []
+        if not own(self.domain):
+            name = type(self.domain).__name__
+            found.append(f"the domain {name} is the convex set it states: not proved")
+        if not own_type(type(self)):
+            found.append(f"the problem {type(self).__name__} has the bounds it states: not proved")
+        return tuple(found)
 
     @property
     def size(self) -> float:

@@ -61,6 +61,8 @@ class SearchRun:
             X, y = self.held_out
             scores = (self.scoring or default_score(model))(y, model.predict(X))  # type: ignore
             mechanism = score_mechanism(self.epsilon, self.delta)
+            if np.shape(scores) != (len(y),):
+                raise Refused("scoring gives one number for each record.")
             sealed = sealed_total(np.asarray(scores, dtype=float), mechanism.accepts)
             total = Gate(source).release(mechanism, sealed)
         finally:

@@ -2,6 +2,7 @@
 
 from privopt.losses.absolute import Absolute
 from privopt.losses.capped_logistic import CappedLogistic
+from privopt.losses.guarded import Guarded, bounded_slope, met
 from privopt.losses.hinge import Hinge, SmoothedHinge
 from privopt.losses.huber import Huber
 from privopt.losses.logistic import Logistic
@@ -15,6 +16,7 @@ from privopt.losses.squared import Squared
 __all__ = [
     "Absolute",
     "CappedLogistic",
+    "Guarded",
     "Hinge",
     "Huber",
     "Logistic",
@@ -27,4 +29,6 @@ __all__ = [
     "Squared",
     "TukeyBiweight",
     "Welsch",
+    "bounded_slope",
+    "met",
 ]

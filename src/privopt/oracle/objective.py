@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from privopt.losses import Loss
+from privopt.losses import Loss, bounded_slope
 from privopt.oracle.reach import FunctionFacts
 from privopt.oracle.rows import RowBounds, Rows
 
@@ -64,12 +64,12 @@ class Objective:
         """The gradient at each row of ``thetas``."""
 
         def weigh(z: Any, y: Any, size: Any) -> Any:
-            return self.loss.slope(z, y)
+            return bounded_slope(self.loss, z, y)
 
         return np.concatenate([self.rows.weighted_sums(part, weigh) for part in _parts(thetas)])
 
     def gradient(self, theta: np.ndarray) -> np.ndarray:
-        return self.rows.weighted_sum(theta, lambda z, y, size: self.loss.slope(z, y))
+        return self.rows.weighted_sum(theta, lambda z, y, size: bounded_slope(self.loss, z, y))
 
     def hessian(self, theta: np.ndarray) -> np.ndarray:
         return self.rows.weighted_gram(theta, lambda z, y, size: self.loss.curvature(z, y))

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse as sp
 
-from privopt.losses import Loss
+from privopt.losses import Loss, met
 from privopt.noise import Source
 from privopt.oracle.counting import grid_step
 from privopt.oracle.dense import DenseRows
@@ -97,6 +97,7 @@ class View:
 
     def function(self, loss: Loss) -> Sealed:
         """The total loss as a sealed function, for mechanisms that perturb the objective."""
+        loss = met(loss)
         facts = function_facts(
             loss, self._rows.bounds, self._rows.dimension, self._neighbouring != "add_remove"
         )

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Protocol, runtime_checkable
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
-from privopt.losses import Loss
+from privopt.losses import Loss, met
 from privopt.oracle.counting import added_steps, whole_steps
 from privopt.oracle.reach import ReachNorm, order_of
 from privopt.oracle.rows import CountedRows, RowBounds, Rows, WalkableRows
@@ -51,6 +51,9 @@ class ClippedGradient:
     loss: Loss
     clip_norm: float
     norm: ReachNorm = "l2"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "loss", met(self.loss))
 
     def radius(self) -> float:
         return self.clip_norm
@@ -105,6 +108,7 @@ class CoordinateClippedGradient:
     norm: ReachNorm = "linf"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "loss", met(self.loss))
         if not 0 < self.slope_clip < math.inf or not self.bounds.largest < math.inf:
             raise ValueError("a coordinate-wise clip needs finite bounds on slope and features.")
 

@@ -14,6 +14,7 @@ import numpy as np
 from privopt.noise import Source
 from privopt.oracle.reach import Reach
 from privopt.oracle.sealed import KEY, Sealed
+from privopt.privacy.budget import Refused
 
 Run = Callable[[int, Source], tuple[float, Any]]
 """From a candidate's number to a private score and a private result."""
@@ -29,5 +30,7 @@ def sealed_total(scores: np.ndarray, norm: str) -> Sealed:
 
     A record that is emptied, or replaced, moves the sum by at most 1.
     """
+    if scores.ndim != 1:
+        raise Refused("a scorer gives one number for each record.")
     total = np.sum(np.clip(np.nan_to_num(scores, nan=0.0), 0.0, 1.0))
     return Sealed(KEY, np.array([total]), Reach(norm, 1.0, 1.0))

@@ -130,7 +130,7 @@ def _run(
         solver=plan.name,
         private=source.private,
         planned=planned,
-        assumptions=(*plan.solver.assumptions(facts, plan.settings), *assumptions),
+        assumptions=(*plan.assumptions, *assumptions),
         settings={"n": facts.n, "p": facts.p, **plan.settings.public(), **owned},
         group=facts.group,
     )

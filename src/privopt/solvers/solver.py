@@ -15,6 +15,7 @@ from privopt.geometry import LpBall
 from privopt.geometry.norms import dual_order
 from privopt.mechanisms import Gate
 from privopt.oracle import Oracle, RowBounds, RowMap
+from privopt.ownership import own_type
 from privopt.privacy import Budget, Certificate
 from privopt.problem import Problem
 from privopt.solvers.frontier import Frontier, frontier
@@ -173,6 +174,16 @@ class Plan:
     @property
     def name(self) -> str:
         return self.solver.name
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """All that the certificate must name: what is not the library's own, then the solver's."""
+        found, solver = self.facts.problem.assumptions, self.solver
+        if not own_type(type(solver)):
+            name = type(solver).__name__
+            text = f"questions of the solver {name} have the reach they state: not proved"
+            found = (*found, text)
+        return (*found, *solver.assumptions(self.facts, self.settings))
 
     @property
     def promised(self) -> bool:
