@@ -18,6 +18,7 @@ from privopt.geometry import Domain, WholeSpace
 from privopt.mechanisms.descend import descend
 from privopt.mechanisms.mask import Mask
 from privopt.mechanisms.minimise import minimise_surely
+from privopt.mechanisms.surely import Perturbed, mapped_within, refusal
 from privopt.noise import Source, rounded
 from privopt.noise.rounded import gaussian, norm_gamma
 from privopt.oracle.objective import Objective
@@ -162,17 +163,23 @@ class ObjectivePerturbation:
                 domain=self.domain,
                 smoothness=smoothness,
             )
-        theta = descend(
-            payload,
-            domain=self.domain,
-            smoothness=smoothness,
-            regularisation=self.regularisation,
-            centre=centre,
-            linear=b,
-            start=centre,
-            distance=gradient_norm / (2 * self.regularisation),
-        )
-        return theta, np.zeros_like(theta)
+        problem = Perturbed(payload, self.regularisation, centre, b)
+        theta, distance = centre, 0.75 * gradient_norm / self.regularisation
+        for share in (1.5, 6, 24):
+            theta = descend(
+                payload,
+                domain=self.domain,
+                smoothness=smoothness,
+                regularisation=self.regularisation,
+                centre=centre,
+                linear=b,
+                start=theta,
+                distance=distance / share,
+            )
+            surely = mapped_within(problem, self.domain, theta, smoothness, distance)
+            if surely is not None:
+                return surely, np.zeros_like(surely)
+        raise refusal()
 
     def _facts(self, reach: Reach) -> FunctionFacts:
         facts = reach.facts

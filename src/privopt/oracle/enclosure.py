@@ -108,7 +108,10 @@ class Enclosing:
             width = 4 * UNIT * (np.abs(z) + np.abs(y)) + error
         width = width + 4 * UNIT * np.abs(rest)
         below, above = loss.slope(z - width, y), loss.slope(z + width, y)
-        return (below + above) / 2, np.abs(above - below) / 2 + slope_unit(loss)
+        middle, apart = (below + above) / 2, np.abs(above - below) / 2
+        if isinstance(loss, HuberisedResidual):  # a clipped residual has no rounding of its own
+            return middle, apart + SLOPE_UNITS * UNIT * np.abs(middle)
+        return middle, apart + slope_unit(loss)
 
 
 def add_up(parts: list[tuple[np.ndarray, np.ndarray, float]], dimension: int) -> Enclosed:
