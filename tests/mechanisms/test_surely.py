@@ -93,7 +93,8 @@ def test_the_enclosure_holds_and_is_narrow(loss):
         with mpmath.workdps(50):
             exact = [mpmath.mpf(0)] * X.shape[1]
             for row, label, count in zip(X, y, counts, strict=True):
-                z = mpmath.fsum(mpmath.mpf(a) * mpmath.mpf(t) for a, t in zip(row, theta, strict=False))
+                pairs = zip(row, theta, strict=True)
+                z = mpmath.fsum(mpmath.mpf(a) * mpmath.mpf(t) for a, t in pairs)
                 slope = exact_slope(loss, z, mpmath.mpf(label)) * int(count)
                 exact = [g + slope * mpmath.mpf(v) for g, v in zip(exact, row, strict=True)]
             off = [float(a - mpmath.mpf(b)) for a, b in zip(exact, found.value, strict=True)]
