@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import mpmath
 import numpy as np
 from scipy import stats
 
@@ -18,7 +19,9 @@ from privopt.mechanisms import mask, objective_perturbation
 from privopt.mechanisms.mask import Mask
 from privopt.noise import SeededSource, discrete_gaussian, discrete_laplace, rounded
 from privopt.noise.discrete import fine_gaussian
-from privopt.oracle import LabelMoments, Oracle, RowBounds, moments
+from privopt.oracle import LabelMoments, Oracle, RowBounds, enclosure, moments
+from privopt.oracle.objective import Objective
+from privopt.oracle.oracle import make_rows
 from privopt.oracle.reach import FunctionFacts, Reach
 from privopt.oracle.sealed import KEY
 from privopt.solvers import objective_perturbation as solver_module
@@ -251,6 +254,27 @@ def masks() -> Iterator[Mutant]:
         "closed form",
         (rounded, "gaussian_numerics", lambda p: (0.0, 0.0)),
     )
+
+    yield mutant(
+        "the error of a minimiser's gradient left out",
+        gradient_enclosed,
+        "exact",
+        (enclosure, "UNIT", 0.0),
+    )
+
+
+def gradient_enclosed() -> str | None:
+    """The enclosure of a sum of equal slopes holds their sum in exact arithmetic."""
+    X, theta, n = np.array([[0.7, 0.1]]), np.array([1.3, -0.4]), 5000
+    rows = make_rows(np.repeat(X, n, axis=0), np.ones(n), RowBounds(1.0), True)
+    found = Objective(rows, Logistic()).enclosed(theta, np.zeros(2))
+    with mpmath.workdps(40):
+        entries = zip(X[0], theta, strict=True)
+        z = sum(mpmath.mpf(float(a)) * mpmath.mpf(float(t)) for a, t in entries)
+        slope = -n / (1 + mpmath.exp(z))
+        pairs = zip(X[0], found.value, strict=True)
+        off = [float(slope * mpmath.mpf(float(a)) - mpmath.mpf(float(v))) for a, v in pairs]
+    return None if np.linalg.norm(off) <= found.error else "a gradient outside its enclosure"
 
 
 def _short_length(source: Any, scale: float, p: int) -> Any:

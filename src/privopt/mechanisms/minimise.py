@@ -11,6 +11,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.sparse.linalg import LinearOperator, cg
 
 from privopt.geometry import Domain
+from privopt.mechanisms.surely import Perturbed, finish, mapped_within, refusal
 from privopt.mechanisms.within import minimise_within
 from privopt.privacy.budget import Refused
 
@@ -52,32 +53,92 @@ def minimise(
     direction: strong convexity makes them converge from anywhere, and no function value is needed.
     The linear system is solved directly in moderate dimension and by conjugate gradients above it.
 
-    The certificate is a computed gradient norm of at most ``gradient_norm``. If it is not reached,
-    it refuses; the text is constant, but the refusal is itself an output that the
-    guarantee does not cover.
+    The certificate is a computed gradient norm of at most ``gradient_norm``; mechanisms whose
+    guarantee rests on it use ``minimise_surely``. If it is not reached, it refuses.
     """
 
     def gradient(theta: np.ndarray) -> np.ndarray:
         return function.gradient(theta) + regularisation * (theta - centre) + linear
 
     theta = centre.copy() if start is None else start.copy()
+    theta, best = _newton(gradient, _Newton(function, regularisation), theta, gradient_norm)
+    if best > gradient_norm:
+        raise Refused(
+            "the perturbed objective was not minimised to its certified tolerance; the budget is "
+            "spent and this message is itself outside the guarantee."
+        )
+    if domain is None or domain.contains(theta, 0.0):
+        return theta
+    return minimise_within(
+        function,
+        domain=domain,
+        smoothness=smoothness,
+        regularisation=regularisation,
+        centre=centre,
+        linear=linear,
+        start=theta,
+        distance=gradient_norm / regularisation,
+    )
+
+
+def minimise_surely(
+    function: Any,
+    *,
+    regularisation: float,
+    centre: np.ndarray,
+    linear: np.ndarray,
+    gradient_norm: float,
+    domain: Domain | None = None,
+    smoothness: float = math.inf,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same point as a sum of two vectors, with ``gradient_norm`` for the *exact* gradient.
+
+    Plain Newton steps go as far as half of the tolerance, or as rounding lets them; ``finish``
+    evaluates the exact gradient with its error and goes on where it must. Over a domain the exact
+    point is within gradient_norm / regularisation by the enclosed gradient mapping.
+    """
+
+    def gradient(theta: np.ndarray) -> np.ndarray:
+        return function.gradient(theta) + regularisation * (theta - centre) + linear
+
+    newton = _Newton(function, regularisation)
+    theta, _ = _newton(gradient, newton, centre.copy(), gradient_norm / 2)
+    problem = Perturbed(function, regularisation, centre, linear)
+    dense = centre.size <= DENSE_DIMENSION
+    head, tail = finish(problem, theta, gradient_norm, dense, smoothness)
+    if domain is None or domain.contains(head + tail, 0.0):
+        return head, tail
+    distance = gradient_norm / regularisation
+    start = head
+    for share in (2, 8, 32):
+        start = minimise_within(
+            function,
+            domain=domain,
+            smoothness=smoothness,
+            regularisation=regularisation,
+            centre=centre,
+            linear=linear,
+            start=start,
+            distance=distance / share,
+        )
+        surely = mapped_within(problem, domain, start, smoothness, distance)
+        if surely is not None:
+            return surely, np.zeros_like(surely)
+    raise refusal()
+
+
+def _newton(
+    gradient: Callable[[np.ndarray], np.ndarray],
+    newton: _Newton,
+    theta: np.ndarray,
+    gradient_norm: float,
+) -> tuple[np.ndarray, float]:
+    """Newton steps until the computed gradient is short enough, or until they stop."""
     at = gradient(theta)
     best = float(np.linalg.norm(at))
-    newton = _Newton(function, regularisation)
     for _ in range(MOST_ITERATIONS):
         if best <= gradient_norm:
-            if domain is None or domain.contains(theta, 0.0):
-                return theta
-            return minimise_within(
-                function,
-                domain=domain,
-                smoothness=smoothness,
-                regularisation=regularisation,
-                centre=centre,
-                linear=linear,
-                start=theta,
-                distance=gradient_norm / regularisation,
-            )
+            break
         moved = _line_search(gradient, theta, newton.direction(theta, at), best)
         while moved is None and newton.sharpen():
             moved = _line_search(gradient, theta, newton.direction(theta, at), best)
@@ -85,10 +146,7 @@ def minimise(
             break
         newton.judge(moved[2] / best)
         theta, at, best = moved
-    raise Refused(
-        "the perturbed objective was not minimised to its certified tolerance; the budget is "
-        "spent and this message is itself outside the guarantee."
-    )
+    return theta, best
 
 
 class _Newton:

@@ -17,7 +17,8 @@ import numpy as np
 from privopt.geometry import Domain, WholeSpace
 from privopt.mechanisms.descend import descend
 from privopt.mechanisms.mask import Mask
-from privopt.mechanisms.minimise import minimise
+from privopt.mechanisms.minimise import minimise_surely
+from privopt.mechanisms.surely import Perturbed, mapped_within, refusal
 from privopt.noise import Source, rounded
 from privopt.noise.rounded import gaussian, norm_gamma
 from privopt.oracle.objective import Objective
@@ -124,12 +125,12 @@ class ObjectivePerturbation:
         p, draw = facts.dimension, norm_gamma if self.noise == "pure" else gaussian
         b = draw(source, self._scale(reach), p)
         gradient_norm = self.tolerance * facts.lipschitz
-        theta = self._minimise(payload, b, gradient_norm)
+        theta, rest = self._minimise(payload, b, gradient_norm)
         if self.hardened:
             mask = self._mask(reach)
-            return mask.cover(mask.count(theta), source)
+            return mask.cover(mask.count(theta) + mask.count(rest), source)
         scale = self.output_multiplier * 2 * gradient_norm / self.regularisation
-        return theta + draw(source, scale, p)
+        return (theta + rest) + draw(source, scale, p)
 
     def _scale(self, reach: Reach) -> float:
         """Of the noise b: the scale of its length if pure, its standard deviation if Gaussian."""
@@ -145,30 +146,40 @@ class ObjectivePerturbation:
         movement = 2 * gradient_norm / self.regularisation
         return Mask(self.noise, self.output_multiplier, movement, p)
 
-    def _minimise(self, payload: Objective, b: np.ndarray, gradient_norm: float) -> np.ndarray:
+    def _minimise(
+        self, payload: Objective, b: np.ndarray, gradient_norm: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The minimiser as a sum of two vectors."""
         centre = np.zeros(b.size) if self.centre is None else np.array(self.centre)
         smoothness = payload.count * payload.loss.smoothness_in("l2", payload.rows.bounds.size)
-        # Half of the tolerance is left to the rounding of the computed gradient and of b.
+        # A quarter of the tolerance is left to the rounding of b; that of the gradient is enclosed.
         if self.method == "newton":
-            return minimise(
+            return minimise_surely(
                 payload,
                 regularisation=self.regularisation,
                 centre=centre,
                 linear=b,
-                gradient_norm=gradient_norm / 2,
+                gradient_norm=0.75 * gradient_norm,
                 domain=self.domain,
                 smoothness=smoothness,
             )
-        return descend(
-            payload,
-            domain=self.domain,
-            smoothness=smoothness,
-            regularisation=self.regularisation,
-            centre=centre,
-            linear=b,
-            start=centre,
-            distance=gradient_norm / (2 * self.regularisation),
-        )
+        problem = Perturbed(payload, self.regularisation, centre, b)
+        theta, distance = centre, 0.75 * gradient_norm / self.regularisation
+        for share in (1.5, 6, 24):
+            theta = descend(
+                payload,
+                domain=self.domain,
+                smoothness=smoothness,
+                regularisation=self.regularisation,
+                centre=centre,
+                linear=b,
+                start=theta,
+                distance=distance / share,
+            )
+            surely = mapped_within(problem, self.domain, theta, smoothness, distance)
+            if surely is not None:
+                return surely, np.zeros_like(surely)
+        raise refusal()
 
     def _facts(self, reach: Reach) -> FunctionFacts:
         facts = reach.facts

@@ -8,7 +8,6 @@ Chaudhuri, Monteleoni and Sarwate (2011), JMLR 12; Wu et al. (2017), SIGMOD.
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -16,9 +15,8 @@ import numpy as np
 
 from privopt.geometry import Domain, WholeSpace
 from privopt.losses import Smoothed
-from privopt.mechanisms.descend import descend
 from privopt.mechanisms.mask import Mask, mask_over, pure_scale
-from privopt.mechanisms.minimise import minimise
+from privopt.mechanisms.minimise import minimise_surely
 from privopt.noise import Source, gaussian, rounded
 from privopt.noise.rounded import norm_gamma
 from privopt.oracle.objective import Objective
@@ -173,29 +171,16 @@ class Minimiser:
         if self.width > 0:
             objective = Objective(objective.rows, Smoothed(objective.loss, self.width))
         size, loss = objective.rows.bounds.size, objective.loss
-        # Half of the tolerance is left to the rounding error of the computed gradient.
-        gradient_norm = self.tolerance * loss.lipschitz_in("l2", size) / 2
+        gradient_norm = self.tolerance * loss.lipschitz_in("l2", size)
         p = objective.dimension
-        centre = np.zeros(p) if self.centre is None else np.array(self.centre)
-        smoothness = objective.count * loss.smoothness_in("l2", size)
-        with suppress(Refused):
-            return minimise(
-                objective,
-                regularisation=self.regularisation,
-                centre=centre,
-                linear=np.zeros(p),
-                gradient_norm=gradient_norm,
-                domain=self.domain,
-                smoothness=smoothness,
-            )
-        # Newton steps may stall; gradients reach the same certificate in a known number of steps.
-        return descend(
+        theta, rest = minimise_surely(
             objective,
-            domain=self.domain,
-            smoothness=smoothness,
             regularisation=self.regularisation,
-            centre=centre,
+            centre=np.zeros(p) if self.centre is None else np.array(self.centre),
             linear=np.zeros(p),
-            start=centre,
-            distance=gradient_norm / self.regularisation,
+            # What is left covers the sum of the two vectors, one rounding.
+            gradient_norm=gradient_norm * (1 - 2.0**-10),
+            domain=self.domain,
+            smoothness=objective.count * loss.smoothness_in("l2", size),
         )
+        return theta + rest

@@ -187,6 +187,24 @@ class DenseRows:
 
         return self._join(self._over_blocks(np.zeros(self.dimension), block))
 
+    def effective(self, measure: Callable[[Any, Any, Any], Any], most: int) -> list[Any]:
+        """``measure`` of effective rows, labels and sizes in doubles, few rows at a time."""
+
+        def block(X: Any, rows: slice, *point: Any) -> list[Any]:
+            X, y, sizes = as_numpy(X), as_numpy(self._y[rows]), as_numpy(self._sizes[rows])
+            E = np.empty((len(X), self.dimension))
+            E[:, : X.shape[1]] = (
+                X if self._scale is None else X * as_numpy(self._scale[rows])[:, None]
+            )
+            E[:, X.shape[1] :] = self.bounds.intercept
+            if self._active is not None:
+                E *= as_numpy(self._active[rows])[:, None]
+            cuts = [slice(i, i + most) for i in range(0, len(X), most)]
+            return [measure(E[cut], y[cut], sizes[cut]) for cut in cuts]
+
+        parts = self._over_blocks(np.zeros(self.dimension), block, most=most)
+        return [part for some in parts for part in some]
+
     # ------------------------------------------------------------ parts of the data
     def precise(self) -> DenseRows:
         """The same rows, with every block converted to double precision as it is read."""

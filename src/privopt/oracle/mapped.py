@@ -6,6 +6,7 @@ enforced here, record by record, like the clip of ordinary rows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,6 +147,23 @@ class MappedRows:
             self._squares = self._base.weights(nowhere, lambda z, y, notes: notes[:, 0] ** 2)
         inner = self._base.weighted_product(weights * self._squares, self._map.backward(vector))
         return self._map.forward(inner)
+
+    def effective(self, measure: Callable[[Any, Any, Any], Any], most: int) -> list[Any]:
+        """``measure`` of mapped rows, labels and sizes: centred entry by entry, then scaled, so
+        that nothing cancels. Sparse rows are not sparse once they are centred."""
+        row_map = self._map
+
+        def inner(X: Any, y: Any, notes: Any) -> Any:
+            X = X.toarray() if sp.issparse(X) else X
+            factors = notes[:, 0]
+            alive = X[:, -1:]  # the constant column of the base: 0 for an empty record
+            E = np.empty_like(X)
+            E[:, :-1] = (X[:, :-1] - alive * row_map.centre) * row_map.scale
+            E[:, -1] = row_map.column * alive[:, 0]
+            E *= factors[:, None]
+            return measure(E, row_map.label(y, factors), notes[:, 1])
+
+        return self._base.effective(inner, most)
 
     def precise(self) -> MappedRows:
         return MappedRows(self._base.precise(), self._map)

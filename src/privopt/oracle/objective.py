@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from privopt.losses import Loss, bounded_slope
+from privopt.oracle.enclosure import HEIGHT, Enclosed, Enclosing, add_up
 from privopt.oracle.reach import FunctionFacts
 from privopt.oracle.rows import RowBounds, Rows
 
@@ -70,6 +71,13 @@ class Objective:
 
     def gradient(self, theta: np.ndarray) -> np.ndarray:
         return self.rows.weighted_sum(theta, lambda z, y, size: bounded_slope(self.loss, z, y))
+
+    def enclosed(self, head: np.ndarray, tail: np.ndarray) -> Enclosed:
+        """The gradient at head + tail, with an evaluated bound on its error in l2."""
+        size = self.rows.bounds.size * (1 + 1e-9)
+        enclosing = Enclosing(self.loss, head, tail, size)
+        parts = self.rows.effective(lambda X, y, sizes: enclosing.block(X, y), HEIGHT)
+        return add_up(parts, self.dimension)
 
     def hessian(self, theta: np.ndarray) -> np.ndarray:
         return self.rows.weighted_gram(theta, lambda z, y, size: self.loss.curvature(z, y))

@@ -110,6 +110,10 @@ class Rows(Protocol):
         """Sum over records of weight_i <x~_i, vector> x~_i."""
         ...
 
+    def effective(self, measure: Callable[[Any, Any, Any], Any], most: int) -> list[Any]:
+        """``measure`` of effective rows, labels and sizes in doubles, ``most`` rows at a time."""
+        ...
+
     def precise(self) -> Rows:
         """The same rows with sums carried in double precision."""
         ...
@@ -216,6 +220,9 @@ class EmptyRows:
 
     def weighted_product(self, weights: Any, vector: np.ndarray) -> np.ndarray:
         return np.zeros(self.dimension)
+
+    def effective(self, measure: Callable[[Any, Any, Any], Any], most: int) -> list[Any]:
+        return []
 
     def precise(self) -> EmptyRows:
         return self

@@ -174,6 +174,24 @@ class SparseRows:
     def part(self, start: int, stop: int) -> SparseRows:
         return self._select(slice(start, stop))
 
+    def effective(self, measure: Callable[[Any, Any, Any], Any], most: int) -> list[Any]:
+        """``measure`` of effective rows (CSR), labels and sizes, few rows at a time."""
+        X = self._X
+        if not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+        factors, constant = self._scaled(self.active()), self.active() * self.bounds.intercept
+        parts = []
+        for start in range(0, self.count, most):
+            cut = slice(start, start + most)
+            E = X[cut]
+            data = E.data * np.repeat(factors[cut], np.diff(E.indptr))
+            E = sp.csr_array((data, E.indices, E.indptr), shape=E.shape)
+            if self.bounds.intercept:
+                E = sp.hstack([E, sp.csr_array(constant[cut, None])], format="csr")
+            parts.append(measure(E, self._y[cut], self._sizes[cut]))
+        return parts
+
     def features(self, measure: Callable[[Any], np.ndarray]) -> np.ndarray:
         return measure(self._X)
 

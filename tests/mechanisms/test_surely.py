@@ -1,0 +1,102 @@
+"""The exact gradient at a minimiser is within the tolerance that its mask pays for."""
+
+import mpmath
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from privopt.losses import CappedLogistic, Huber, Logistic, SmoothedHinge, SmoothedQuantile
+from privopt.mechanisms.minimise import minimise_surely
+from privopt.oracle import RowBounds
+from privopt.oracle.objective import Objective
+from privopt.oracle.oracle import make_rows
+
+LOSSES = [SmoothedQuantile(0.3, 0.02), Huber(0.2), SmoothedHinge(0.1), CappedLogistic(), Logistic()]
+
+
+def exact_slope(loss, z, y):
+    match loss:
+        case Logistic():
+            return -y / (1 + mpmath.exp(y * z))
+        case CappedLogistic(cap=c):
+            return -y * min(1 / (1 + mpmath.exp(y * z)), mpmath.mpf(c))
+        case Huber(width=w):
+            return max(min(z - y, mpmath.mpf(w)), -mpmath.mpf(w))
+        case SmoothedHinge(width=w):
+            return -y * max(min((1 + mpmath.mpf(w) - y * z) / (2 * mpmath.mpf(w)), 1), 0)
+        case SmoothedQuantile(q=q, width=w):
+            u = max(min(z - y + mpmath.mpf(w), 2 * mpmath.mpf(w)), 0)
+            return -mpmath.mpf(q) + u / (2 * mpmath.mpf(w))
+    raise NotImplementedError
+
+
+def exact_norm(loss, X, y, counts, lam, centre, linear, theta, rest):
+    """In fifty digits, over distinct rows."""
+    with mpmath.workdps(50):
+        point = [mpmath.mpf(a) + mpmath.mpf(b) for a, b in zip(theta, rest, strict=True)]
+        total = [
+            mpmath.mpf(lam) * (t - mpmath.mpf(c)) + mpmath.mpf(b)
+            for t, c, b in zip(point, centre, linear, strict=True)
+        ]
+        for row, label, count in zip(X, y, counts, strict=True):
+            z = mpmath.fsum(mpmath.mpf(v) * t for v, t in zip(row, point, strict=True))
+            slope = exact_slope(loss, z, mpmath.mpf(label)) * int(count)
+            total = [g + slope * mpmath.mpf(v) for g, v in zip(total, row, strict=True)]
+        return float(mpmath.sqrt(mpmath.fsum(g * g for g in total)))
+
+
+def hostile(seed, loss, n):
+    """Few distinct rows, one wide column and narrow ones, labels at kinks and far from them."""
+    rng = np.random.default_rng(seed)
+    k, p = int(rng.integers(1, 5)), int(rng.integers(1, 4))
+    X = rng.normal(size=(k, p)) * 10.0 ** rng.uniform(-4, 0, size=p)
+    if rng.random() < 0.5:
+        X[:, 0] = 0.9 + 1e-4 * rng.normal(size=k)
+    X /= np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1.0) * 1.001
+    y = rng.choice([-1.0, 1.0], size=k) if loss.classification else rng.normal(size=k).round(1)
+    counts = rng.multinomial(n, rng.dirichlet(np.ones(k)))
+    return X, y, counts, 10.0 ** rng.uniform(-1, 2), rng.normal(size=p) * 10.0 ** rng.uniform(0, 2)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_hostile_problems_are_never_refused_and_never_over_the_tolerance(loss, form):
+    for seed in range(5 if form is np.asarray else 2):
+        n = 50_000 if form is np.asarray else 20_000
+        X, y, counts, lam, linear = hostile(seed, loss, n)
+        where = np.repeat(np.arange(len(X)), counts)
+        rows = make_rows(form(X[where]), y[where], RowBounds(1.0), loss.classification)
+        size = max(loss.lipschitz, 2.0**-52 * loss.smoothness)
+        tolerance = 4 * 2.0**-52 * n * (4 + np.log2(n)) * size  # the least that a plan allows
+        centre = np.zeros(X.shape[1])
+        theta, rest = minimise_surely(
+            Objective(rows, loss),
+            regularisation=lam,
+            centre=centre,
+            linear=linear,
+            gradient_norm=0.75 * tolerance,
+            smoothness=n * loss.smoothness,
+        )
+        norm = exact_norm(loss, X, y, counts, lam, centre, linear, theta, rest)
+        assert norm <= 0.75 * tolerance
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+def test_the_enclosure_holds_and_is_narrow(loss):
+    n = 20_000
+    for seed in range(20, 26):
+        X, y, counts, _, _ = hostile(seed, loss, n)
+        where = np.repeat(np.arange(len(X)), counts)
+        rows = make_rows(X[where], y[where], RowBounds(1.0), loss.classification)
+        theta = np.random.default_rng(seed).normal(size=X.shape[1]) * 3
+        found = Objective(rows, loss).enclosed(theta, np.zeros_like(theta))
+        with mpmath.workdps(50):
+            exact = [mpmath.mpf(0)] * X.shape[1]
+            for row, label, count in zip(X, y, counts, strict=True):
+                pairs = zip(row, theta, strict=True)
+                z = mpmath.fsum(mpmath.mpf(a) * mpmath.mpf(t) for a, t in pairs)
+                slope = exact_slope(loss, z, mpmath.mpf(label)) * int(count)
+                exact = [g + slope * mpmath.mpf(v) for g, v in zip(exact, row, strict=True)]
+            off = [float(a - mpmath.mpf(b)) for a, b in zip(exact, found.value, strict=True)]
+        assert np.linalg.norm(off) <= found.error
+        assert found.error <= n * 2.0**-53 * (40 * max(loss.lipschitz, 1) + 40 * loss.smoothness)
