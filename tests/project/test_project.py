@@ -111,6 +111,7 @@ LAYERS = [
     {"problem"},
     {"losses", "ledger"},
     {"noise", "geometry", "privacy", "cache"},
+    {"ownership"},
 ]
 HEIGHT = {room: -level for level, rooms in enumerate(LAYERS) for room in rooms}
 

@@ -7,10 +7,10 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from privopt.estimators.bounds import ColumnBounds
-from privopt.estimators.frames import concrete
+from privopt.estimators.frames import concrete, validated
 
 _FLOATS = [np.float64, np.float32]
 
@@ -74,9 +74,9 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return np.asarray(concrete(X)) * declared.reach + declared.shift
 
     def _validated(self, X: Any, reset: bool) -> Any:
-        return validate_data(
+        return validated(
             self,
-            concrete(X),
+            X,
             reset=reset,
             accept_sparse="csr",
             dtype=_FLOATS,

@@ -18,10 +18,10 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.utils import assert_all_finite
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from privopt.estimators.bounds import ColumnBounds
-from privopt.estimators.frames import concrete
+from privopt.estimators.frames import column, validated
 from privopt.estimators.pipelines import learned_before
 from privopt.estimators.portable import Portable
 from privopt.estimators.users import OWNED, refuse_others, rows_that_count
@@ -242,9 +242,9 @@ class LinearModel(Portable, ABC):
     def _scores(self, X: Any, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
         """Margins of rows clipped as in ``fit``: one line per row, one column per model."""
         check_is_fitted(self, "coef_")
-        X = validate_data(
+        X = validated(
             self,
-            concrete(X),
+            X,
             accept_sparse="csr",
             dtype=_FLOATS,
             reset=False,
@@ -277,9 +277,9 @@ class LinearModel(Portable, ABC):
             raise ValueError(f'nan_policy must be "raise" or "empty", got {self.nan_policy!r}.')
         if y is None:
             raise ValueError("this estimator requires y to be passed, but the target y is None.")
-        X = validate_data(
+        X = validated(
             self,
-            concrete(X),
+            X,
             accept_sparse="csr",
             dtype=_FLOATS,
             reset=reset,
@@ -289,7 +289,7 @@ class LinearModel(Portable, ABC):
         )
         if self.nan_policy == "raise":
             X = self._finite(X)
-        y = column_or_1d(np.asarray(concrete(y, "y")), warn=True)
+        y = column(y)
         if y.dtype.kind == "f":
             assert_all_finite(y, input_name="y")
         if len(y) != X.shape[0]:

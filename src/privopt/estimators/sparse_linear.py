@@ -10,9 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import RegressorMixin, clone
 from sklearn.utils import assert_all_finite
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from privopt.estimators.frames import concrete
+from privopt.estimators.frames import column, validated
 from privopt.estimators.pipelines import learned_before
 from privopt.estimators.portable import Portable
 from privopt.estimators.users import OWNED, refuse_others, rows_that_count
@@ -99,8 +99,8 @@ class SparseLinear(Portable):
             raise ValueError("this estimator requires y to be passed, but the target y is None.")
         # A failed fit leaves nothing behind: names of columns are kept on a copy until then.
         aside = cast(Self, clone(self))
-        X = validate_data(aside, concrete(X), accept_sparse="csr", dtype=_FLOATS)
-        y = column_or_1d(np.asarray(concrete(y, "y")), warn=True)
+        X = validated(aside, X, accept_sparse="csr", dtype=_FLOATS)
+        y = column(y)
         if len(y) != X.shape[0]:
             raise ValueError(
                 f"X has {X.shape[0]} rows and y has {len(y)} labels: they must be the same number."
@@ -115,7 +115,7 @@ class SparseLinear(Portable):
     def _margins(self, X: Any) -> np.ndarray:
         """Scores of rows whose entries are clipped as in ``fit``."""
         check_is_fitted(self, "selected_features_")
-        X = validate_data(self, concrete(X), accept_sparse="csr", dtype=_FLOATS, reset=False)
+        X = validated(self, X, accept_sparse="csr", dtype=_FLOATS, reset=False)
         bounds, chosen = self._bounds(X.shape[1]), self.selected_features_
         X = _scaled(X[:, chosen], bounds[chosen])
         if sp.issparse(X):

@@ -38,7 +38,7 @@ def added_steps(parts: Any, step: float) -> int:
     """Exact sum of records' numbers over a step, each cut off toward zero; the numbers are within
     their bound but for a few roundings, which ``margin`` covers."""
     counts = np.trunc(as_numpy(parts) * ((1 - margin(1)) / step))
-    return int(counts.astype(np.int64).sum())
+    return int(np.where(np.isfinite(counts), counts, 0.0).astype(np.int64).sum())
 
 
 def shorten(lengths: Any, bound: float, dimension: int) -> np.ndarray:
@@ -61,9 +61,14 @@ def added(vectors: Any) -> Any:
     allows, and is overwritten."""
     if not is_numpy_array(vectors):
         xp = array_namespace(vectors)
-        return xp.sum(xp.astype(xp.trunc(vectors), xp.int64), axis=0)
+        whole = xp.where(xp.isfinite(vectors), xp.trunc(vectors), xp.zeros_like(vectors))
+        return xp.sum(xp.astype(whole, xp.int64), axis=0)
     np.trunc(vectors, out=vectors)
-    return np.ones(len(vectors)) @ vectors
+    total = np.ones(len(vectors)) @ vectors
+    if not np.isfinite(total).all():  # an integer made of NaN would be the smallest of all
+        vectors[~np.isfinite(vectors)] = 0.0
+        total = np.ones(len(vectors)) @ vectors
+    return total
 
 
 def as_numpy(values: Any, dtype: Any = np.float64) -> np.ndarray:

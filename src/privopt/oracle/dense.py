@@ -21,7 +21,7 @@ from privopt.oracle.counting import EXACT, added, as_numpy, row_products, shorte
 from privopt.oracle.labels import labels_like
 from privopt.oracle.moments import shortened
 from privopt.oracle.rows import RowBounds, Weigh
-from privopt.oracle.taming import row_norms, row_scales, tame, within
+from privopt.oracle.taming import clipped
 
 BLOCK_BYTES = 3 << 19  # a block of rows this size stays in a core's cache between its two uses
 PARALLEL_BYTES = 1 << 22
@@ -63,25 +63,7 @@ class DenseRows:
     @classmethod
     def build(cls, X: Any, y: Any, bounds: RowBounds, classification: bool = True) -> DenseRows:
         """Clip rows to the public bound; rows that hold NaN or infinity become empty records."""
-        xp = array_namespace(X)
-        if not xp.isdtype(X.dtype, "real floating"):
-            X = xp.astype(X, xp.float64)
-        X = within(xp, X, bounds.entries)
-        y = labels_like(y, X, X.dtype, classification)
-        norms = row_norms(xp, X)
-        wild = ~xp.isfinite(norms)
-        active = None
-        broken = ~xp.isfinite(y)
-        if bool(xp.any(wild)) or bool(xp.any(broken)):
-            X, y, norms, active = tame(xp, X, y, norms, wild, broken)
-        scale = row_scales(xp, X, norms, bounds)
-        norms = norms if scale is None else norms * scale
-        sizes = norms
-        if bounds.intercept:
-            sizes = xp.sqrt(norms**2 + bounds.intercept**2)
-        if active is not None:
-            sizes = sizes * active
-        return cls(X, y, scale, active, sizes, bounds)
+        return cls(*clipped(X, y, bounds, classification), bounds)
 
     # ------------------------------------------------------------ sums
     def weighted_sum(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:

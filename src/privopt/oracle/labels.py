@@ -8,6 +8,13 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
 
 
+def unmasked(values: Any) -> Any:
+    """NaN in place of masked cells, which sums would otherwise read as if nothing covered them."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    return values.astype(np.float64).filled(np.nan)
+
+
 def labels_like(y: Any, X: Any, dtype: Any, classification: bool) -> Any:
     """Labels beside X; a classifier's become -1 or +1 (the loss's constants hold for no other),
     and NaN stays NaN, which empties its record."""

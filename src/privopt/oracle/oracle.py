@@ -15,6 +15,7 @@ from privopt.losses import Loss, met
 from privopt.noise import Source
 from privopt.oracle.counting import grid_step
 from privopt.oracle.dense import DenseRows
+from privopt.oracle.labels import unmasked
 from privopt.oracle.mapped import MappedRows, RowMap
 from privopt.oracle.objective import Objective, function_facts
 from privopt.oracle.queries import CoordinateClippedGradient, CountableQuery, Query
@@ -332,7 +333,8 @@ class Oracle:
 
 
 def make_rows(X: Any, y: Any, bounds: RowBounds, classification: bool) -> Rows:
-    """Private rows over whatever array the caller has."""
+    """Private rows over whatever array the caller has; a masked cell is a missing one."""
+    X, y = unmasked(X), unmasked(y)
     if sp.issparse(X):
         from privopt.oracle.sparse import SparseRows
 

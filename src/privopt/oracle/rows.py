@@ -17,6 +17,9 @@ import scipy.sparse as sp
 
 from privopt.geometry.norms import lp_norm
 
+LEAST, MOST = 1e-100, 1e100
+"""Bounds beyond these are refused: a square of 1e-162 is zero in double precision."""
+
 Weigh = Callable[[Any, Any, Any], Any]
 """From margins, labels and row sizes (l2 norms of effective rows) to one weight per record."""
 
@@ -33,6 +36,14 @@ class RowBounds:
     intercept: float = 0.0
     entries: float = math.inf
     order: float = 2.0
+
+    def __post_init__(self) -> None:
+        for bound in (self.data_norm, self.entries):
+            if 0 < bound < LEAST or MOST < bound < math.inf:
+                raise ValueError(
+                    f"a bound of rows lies between {LEAST:g} and {MOST:g}, where squares neither "
+                    f"vanish nor overflow, got {bound:g}: give the data in other units."
+                )
 
     @property
     def size(self) -> float:

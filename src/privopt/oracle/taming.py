@@ -6,17 +6,66 @@ import math
 from typing import Any
 
 import numpy as np
-from array_api_compat import is_numpy_array
+from array_api_compat import array_namespace, is_numpy_array
 
+from privopt.oracle.labels import labels_like
 from privopt.oracle.rows import RowBounds
 
 
+def clipped(
+    X: Any, y: Any, bounds: RowBounds, classification: bool
+) -> tuple[Any, Any, Any, Any, Any]:
+    """Rows and labels as sums take them, factors that clip the rows, which of them count, sizes."""
+    xp = array_namespace(X)
+    X = single_or_double(xp, X)
+    X = within(xp, X, bounds.entries)
+    y = labels_like(y, X, X.dtype, classification)
+    norms = row_norms(xp, X)
+    wild = ~xp.isfinite(norms)
+    active = None
+    broken = ~xp.isfinite(y)
+    if bool(xp.any(wild)) or bool(xp.any(broken)):
+        X, y, norms, active = tame(xp, X, y, norms, wild, broken)
+    scale = row_scales(xp, X, norms, bounds)
+    norms = norms if scale is None else norms * scale
+    sizes = norms
+    if bounds.intercept:
+        sizes = xp.sqrt(norms**2 + bounds.intercept**2)
+    sizes = xp.astype(sizes, X.dtype)
+    if scale is not None:
+        scale = rounded_down(xp, scale, X.dtype)
+    if active is not None:
+        sizes = sizes * active
+    return X, y, scale, active, sizes
+
+
+def single_or_double(xp: Any, X: Any) -> Any:
+    """X as it is in single or double precision; every other kind of number in double."""
+    if X.dtype in (xp.float32, xp.float64):
+        return X
+    if xp.isdtype(X.dtype, "complex floating"):
+        raise TypeError("X holds complex numbers: give real ones.")
+    return xp.astype(X, xp.float64)
+
+
 def row_norms(xp: Any, X: Any) -> Any:
-    """l2 norm of each row."""
+    """l2 norm of each row in double precision, where no square of a single one vanishes.
+
+    A double's square vanishes below 1e-154, far below every bound (``rows.LEAST``).
+    """
     if is_numpy_array(X):
         with np.errstate(over="ignore", invalid="ignore"):
-            return np.sqrt(np.einsum("ij,ij->i", X, X))
-    return xp.sqrt(xp.sum(X * X, axis=1))
+            return np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
+    return xp.sqrt(xp.sum(xp.astype(X, xp.float64) ** 2, axis=1))
+
+
+def rounded_down(xp: Any, scale: Any, dtype: Any) -> Any:
+    """Factors below 1 in another precision, never larger; none among its denormal numbers."""
+    if scale.dtype == dtype:
+        return scale
+    info = xp.finfo(dtype)
+    scale = xp.where(scale < 1, scale * (1 - float(info.eps)), scale)
+    return xp.astype(xp.where(scale < float(info.smallest_normal), 0.0 * scale, scale), dtype)
 
 
 def row_scales(xp: Any, X: Any, norms: Any, bounds: RowBounds) -> Any:

@@ -174,7 +174,12 @@ class Certificate:
         self.__dict__.update(vars(Certificate.from_json(state["json"])))
 
     def __str__(self) -> str:
-        kind = "pure" if self.delta == 0 else f"delta={self.delta:g}"
+        # What a sampler adds is in the headline as soon as it could matter.
+        slack = 0.0 if self.numerics is None else float(self.numerics["delta"])
+        delta = self.delta + (slack if slack > max(1e-12, 1e-3 * self.delta) else 0.0)
+        kind = "pure" if delta == 0 else f"delta={round_up(delta)}"
+        if delta == self.delta != 0:
+            kind = f"delta={delta:g}"
         exact = 0 if self.numerics is None else int(self.numerics["exact_releases"])
         added = 0.0 if self.numerics is None else float(self.numerics["epsilon"])
         lines = [
