@@ -21,7 +21,8 @@ def clipped(
     X = within(xp, X, bounds.entries)
     y = labels_like(y, X, X.dtype, classification)
     norms = row_norms(xp, X)
-    wild = ~xp.isfinite(norms)
+    # Rows whose squares would overflow in their own type are rescaled; NaN compares false.
+    wild = ~(norms < math.sqrt(float(xp.finfo(X.dtype).max)))
     active = None
     broken = ~xp.isfinite(y)
     if bool(xp.any(wild)) or bool(xp.any(broken)):
