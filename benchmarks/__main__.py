@@ -13,7 +13,7 @@ from benchmarks.measure import RESULTS, console, figure_table, kept_figures
 NAMES = (
     "import_cost",
     "gate_cost",
-    "hardened",
+    "discrete_noise",
     "ledger_speed",
     "gradient_speed",
     "fit_speed",

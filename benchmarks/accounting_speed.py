@@ -15,7 +15,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 
 from benchmarks.measure import Figure, by_turns, report
 from privopt.privacy import Accountant, Sampling
-from privopt.privacy.kinds import Gaussian
+from privopt.privacy.kinds import GaussianKind
 from privopt.privacy.spend import Step
 
 ACCOUNTANT = import_module("privopt.privacy.accountant")
@@ -24,7 +24,7 @@ RATE, STEPS, EPSILON, DELTA, FINEST = 0.01, 10_000, 1.0, 1e-6, 1e-5
 
 
 def charge(multiplier: float) -> Any:
-    return Counter({Step(Sampling(RATE), (Gaussian(1 / multiplier, 1 / multiplier),)): STEPS})
+    return Counter({Step(Sampling(RATE), (GaussianKind(1 / multiplier, 1 / multiplier),)): STEPS})
 
 
 def calibrate() -> float:

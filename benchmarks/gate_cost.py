@@ -11,7 +11,7 @@ from benchmarks.measure import Figure, by_turns, report
 from privopt.mechanisms import Gate, Gaussian
 from privopt.noise import SecureSource, gaussian
 from privopt.oracle import Oracle, RowBounds
-from privopt.oracle.reach import ReachNorm
+from privopt.oracle.sensitivity import SensitivityNorm
 
 P, RELEASES, REPEATS = 50, 2000, 31
 MULTIPLIER = 2.0
@@ -22,7 +22,7 @@ class Ready:
     """A query whose answer is there already, so that only the gate is timed."""
 
     answer: np.ndarray = field(default_factory=lambda: np.ones(P))
-    norm: ReachNorm = "l2"
+    norm: SensitivityNorm = "l2"
 
     def radius(self) -> float:
         return 1.0

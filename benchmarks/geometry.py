@@ -127,7 +127,7 @@ def _above_two(p: float) -> tuple[Rate, Rate]:
     return upper, lower
 
 
-FAST: dict[str, Any] = {"hardened": False}  # for the time it takes
+FAST: dict[str, Any] = {"discrete_noise": False}  # for the time it takes
 RATES: dict[str, Geometry] = {
     "p=1": Geometry("frank_wolfe", L1Ball(1.0), _l1, lambda n, d, mu: _l1(n, d, mu)),
     "p=1.5": Geometry("variance_reduced_sfw", LpBall(1.5, 1.0), *_below_two(1.5)),

@@ -16,12 +16,12 @@ import numpy as np
 from benchmarks.measure import Figure, report
 from privopt import Budget, Certificate, Ledger
 from privopt.privacy import Spend, charge_of
-from privopt.privacy.kinds import Gaussian
+from privopt.privacy.kinds import GaussianKind
 
 ALONE, EACH, PROCESSES = 2000, 250, 8
 MU = 1e-3
 BUDGET = Budget(1.0, 1e-6)
-SPEND = Spend({(): charge_of(Gaussian(MU, MU))})
+SPEND = Spend({(): charge_of(GaussianKind(MU, MU))})
 CERTIFICATE = Certificate(
     epsilon=1.0,
     delta=1e-6,

@@ -28,8 +28,8 @@ from privopt.mechanisms import Gate
 from privopt.mechanisms.maps import VertexScores
 from privopt.noise import SecureSource, SeededSource
 from privopt.oracle import CoordinateClippedGradient, Oracle, RowBounds
+from privopt.oracle.incremental_gradient import IncrementalGradient
 from privopt.oracle.sparse import SparseRows
-from privopt.oracle.trail import Trail
 from privopt.solvers import Plan, execute, row_bounds, solver_named
 
 N, P, EACH, STEPS, RADIUS = 20_000, 1_000_000, 100, 1000, 20.0
@@ -152,11 +152,11 @@ def fast_fifth_picks(size: float, scale: float, runs: int, stale: bool = False) 
     query = CoordinateClippedGradient(Logistic(), 1.0, bounds, p)
     scores, picks = VertexScores(L1Ball(size), p), []
     for _ in range(runs):
-        trail = Trail(*rows, query, np.zeros(p), stale)
-        draw = scores.apply(trail)
+        incremental_gradient = IncrementalGradient(*rows, query, np.zeros(p), stale)
+        draw = scores.apply(incremental_gradient)
         for t in range(5):
             picks.append(draw.choose(scale, source))
-            trail.move(*scores.entry(picks[-1]), 2 / (t + 2))
+            incremental_gradient.move(*scores.entry(picks[-1]), 2 / (t + 2))
     return np.array(picks[4::5])
 
 

@@ -31,8 +31,8 @@ CITED = {
 }
 """Of modules whose docstrings name none."""
 ALIASES = {
-    "HardenedGaussian": ("integers",),
-    "HardenedLaplace": ("integers",),
+    "DiscreteGaussian": ("integers",),
+    "DiscreteLaplace": ("integers",),
     "CorrelatedGaussian": ("stream", "tree", "honaker", "banded", "blt", "correlated"),
     "ExponentialMechanism": ("gumbel",),
     "PermuteAndFlip": ("exponential noise",),
@@ -100,7 +100,7 @@ def seen() -> Seen:
             for release in tape.releases:
                 mechanism = type(release.mechanism).__name__
                 kinds = " and ".join(kind.name for kind in release.event.kinds)
-                sampled = "" if release.reach.sampling.full else ", on a sampled batch"
+                sampled = "" if release.sensitivity.sampling.full else ", on a sampled batch"
                 events[f"{mechanism} ({kinds}{sampled})"] += 1
                 found.kinds.setdefault(mechanism, set()).add(kinds)
                 found.users.setdefault(mechanism, set()).add(name)
@@ -206,7 +206,7 @@ def _of_mechanism(name: str, mechanism: type, as_markdown: Any) -> dict[str, str
         "Assumptions": BOUNDED.get(
             norm or "",
             f"The value is bounded in {norm or 'the norm that its setting names'}: one record "
-            "moves it by at most its reach. Queries enforce it by their clip.",
+            "moves it by at most its sensitivity. Queries enforce it by their clip.",
         ),
         "Events": (
             f"One for each release, with the loss {' or '.join(declared)}."

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from privopt.geometry.norms import Norm, dual, ratio
 from privopt.losses import Guarded
 from privopt.privacy.budget import Neighbouring, records_moved
-from privopt.privacy.kinds import Gaussian, Kind
+from privopt.privacy.kinds import GaussianKind, Kind
 from privopt.problem import Problem
 
 EXPECTED_MARGIN = 15.0
@@ -107,7 +107,7 @@ class Facts:
     @property
     def prior_mu(self) -> float:
         """GDP parameter of the Gaussian releases before the solver's own."""
-        return math.sqrt(sum(kind.mu**2 for kind in self.prior if isinstance(kind, Gaussian)))
+        return math.sqrt(sum(kind.mu**2 for kind in self.prior if isinstance(kind, GaussianKind)))
 
     @property
     def prior_epsilon(self) -> float:

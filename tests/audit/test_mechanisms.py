@@ -56,7 +56,7 @@ def wider(monkeypatch, module):
 BROKEN = {
     "Laplace": (additive, halved("laplace")),
     "Gaussian": (additive, halved("gaussian")),
-    "HardenedGaussian": (on_grid, wider),
+    "DiscreteGaussian": (on_grid, wider),
     "PermuteAndFlip": (selection, halved("exponential")),
     "ReportNoisyMax": (selection, halved("laplace")),
     "ObjectivePerturbation": (objective_perturbation, halved("norm_gamma")),
@@ -93,7 +93,7 @@ def test_an_l_for_two_l_is_refuted(monkeypatch):
 
     def single(self, loss):
         sealed = own(self, loss)
-        sealed.reach = replace(sealed.reach, radius=sealed.reach.single)
+        sealed.sensitivity = replace(sealed.sensitivity, radius=sealed.sensitivity.single)
         return sealed
 
     monkeypatch.setattr(oracle.View, "function", single)

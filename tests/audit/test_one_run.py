@@ -12,8 +12,8 @@ from privopt import Budget
 from privopt.audit import one_run
 from privopt.audit.one_run import epsilon_above, p_value
 from privopt.mechanisms import Gate, Gaussian
-from privopt.oracle.reach import Reach
 from privopt.oracle.sealed import KEY, Sealed
+from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy.profiles import gaussian_mu
 
 pytestmark = pytest.mark.statistical
@@ -46,7 +46,7 @@ def gaussian(multiplier):
     """Every canary in a coordinate of its own, all in one release."""
 
     def run(included, source):
-        sealed = Sealed(KEY, included.astype(float), Reach("l2", 1.0, 1.0))
+        sealed = Sealed(KEY, included.astype(float), Sensitivity("l2", 1.0, 1.0))
         return Gate(source).release(Gaussian(multiplier), sealed)
 
     return run

@@ -249,8 +249,8 @@ class HalfNoise(Gaussian):
 
     __slots__ = ()
 
-    def run(self, payload, reach, source):
-        return payload + gaussian(source, self.multiplier * reach.radius / 2, payload.shape)
+    def run(self, payload, sensitivity, source):
+        return payload + gaussian(source, self.multiplier * sensitivity.radius / 2, payload.shape)
 
 
 class PublicNoise(Gaussian):
@@ -258,7 +258,7 @@ class PublicNoise(Gaussian):
 
     __slots__ = ()
 
-    def run(self, payload, reach, source):
+    def run(self, payload, sensitivity, source):
         return payload + 0.0 * gaussian(source, 1.0, payload.shape)
 
 

@@ -11,7 +11,7 @@ from privopt.audit import noise_p_value
 from privopt.audit.replay import Release, Tape
 from privopt.mechanisms import Gaussian, GeneralizedGaussian, KNorm, Laplace, NormGamma
 from privopt.noise import SeededSource
-from privopt.oracle import Reach
+from privopt.oracle import Sensitivity
 from privopt.privacy.events import Event
 
 MECHANISMS = [
@@ -25,12 +25,17 @@ MECHANISMS = [
 
 def tapes(mechanism, spread, runs=40, releases=6):
     """Recorded runs whose noise, a three by three matrix, was tampered with by ``spread``."""
-    reach, source = Reach(mechanism.accepts, 0.5, 0.5), SeededSource(3)
-    event, found = Event("sum", mechanism.kinds(reach)), []
+    sensitivity, source = Sensitivity(mechanism.accepts, 0.5, 0.5), SeededSource(3)
+    event, found = Event("sum", mechanism.kinds(sensitivity)), []
     for _ in range(runs):
-        noise = [mechanism.run(np.zeros((3, 3)), reach, source) for _ in range(releases)]
+        noise = [mechanism.run(np.zeros((3, 3)), sensitivity, source) for _ in range(releases)]
         found.append(
-            Tape([Release(mechanism, np.ones((3, 3)), reach, event, 1 + z) for z in spread(noise)])
+            Tape(
+                [
+                    Release(mechanism, np.ones((3, 3)), sensitivity, event, 1 + z)
+                    for z in spread(noise)
+                ]
+            )
         )
     return found
 

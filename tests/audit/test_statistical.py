@@ -23,8 +23,8 @@ from privopt.cli import app
 from privopt.mechanisms import HOOK, Gate, Gaussian, Laplace, NormGamma
 from privopt.noise import SeededSource
 from privopt.oracle import CountRecords, Oracle, RowBounds
-from privopt.oracle.reach import Reach
 from privopt.oracle.sampling import GeometricSkips
+from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy import Certificate
 from privopt.privacy.budget import NEIGHBOURING
 from privopt.privacy.profiles import gaussian_delta, gaussian_mu
@@ -99,7 +99,7 @@ def test_a_claimed_curve_allows_what_it_claims():
 # ---------------------------------------------------------------- known mechanisms
 SURE = 1 - 1e-6
 """For statements that must not fail by chance: a false alarm of 1e-6."""
-REACH = Reach("l2", 1.0, 1.0)
+REACH = Sensitivity("l2", 1.0, 1.0)
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])

@@ -68,7 +68,7 @@ def feed(model: OnlineLogisticRegression, first: int, last: int) -> OnlineLogist
 def record(path: Path) -> None:
     """Write down the noise of every release before anybody else sees it."""
 
-    def hook(mechanism, payload, reach, event, run):
+    def hook(mechanism, payload, sensitivity, event, run):
         result = run()
         with path.open("a") as file:
             file.write(json.dumps((result - payload).tolist()) + "\n")

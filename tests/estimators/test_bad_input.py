@@ -19,7 +19,7 @@ def releases():
     """Every release of the test; a refused fit must leave it empty."""
     seen = []
 
-    def hook(mechanism, payload, reach, event, run):
+    def hook(mechanism, payload, sensitivity, event, run):
         seen.append(event)
         return run()
 

@@ -26,7 +26,7 @@ from privopt.oracle import NormHistogram, Oracle, RowBounds
 from privopt.planner.private_norm import SHARE, WIDE, choose_with_private_norm
 from privopt.privacy import Accountant, Budget, Certificate
 from privopt.privacy.budget import NEIGHBOURING
-from privopt.privacy.kinds import Gaussian, Pure
+from privopt.privacy.kinds import GaussianKind, Pure
 from privopt.privacy.profiles import gaussian_mu
 from privopt.problem import Problem
 
@@ -146,7 +146,7 @@ def test_the_share_stands_in_the_certificate_gaussian(far, relation):
     ).fit(X, y)
     privacy, mu = model.privacy_, gaussian_mu(0.8, 1e-6)
     kinds = kinds_of(privacy)
-    assert all(isinstance(kind, Gaussian) for kind in kinds)
+    assert all(isinstance(kind, GaussianKind) for kind in kinds)
     assert math.isclose(max(kind.mu for kind in kinds), math.sqrt(0.05) * mu)
     squares = sum(kind.mu**2 * n for kind, n in kinds.items())
     assert squares == pytest.approx(mu**2, rel=1e-6)
@@ -181,7 +181,7 @@ def test_the_noise_of_the_histogram_follows_from_its_share(far):
         model = Ridge(1.0, 1e-6, data_norm="private", solver="noisy_gd", random_state=seed)
         tape = record(lambda X, y, model=model: model.fit(X, y).coef_, (X, y))[1]
         first = tape.releases[0]
-        before = in_units(first.payload, first.reach)
+        before = in_units(first.payload, first.sensitivity)
         seen.append((first.result - before) * math.sqrt(SHARE) * gaussian_mu(1.0, 1e-6))
     noise = np.concatenate(seen)
     assert np.sqrt(np.mean(noise**2)) == pytest.approx(1.0, abs=5 / math.sqrt(2 * len(noise)))
@@ -232,10 +232,10 @@ def test_rows_within_a_norm(container):
         neighbouring="zero_out",
         bounds=RowBounds(math.inf, 0.5),
         source=SilentSource(),
-    ).within(12.0)
+    ).clipped_to(12.0)
     assert oracle.bounds == RowBounds(1.0, 0.5)
     from privopt.mechanisms import Gate
-    from privopt.mechanisms import Gaussian as Noise
+    from privopt.mechanisms import GaussianKind as Noise
 
     theta = np.array([0.3, -0.2, 0.1, 0.4])
     sealed = oracle.everything().ask(ClippedGradient(Logistic(), 10.0), theta)
@@ -263,10 +263,10 @@ def test_rows_are_clipped_once_and_to_a_number():
         )
 
     with pytest.raises(Refused, match="rows are clipped once"):
-        over(1.0).within(2.0)
+        over(1.0).clipped_to(2.0)
     for norm in (0.0, math.inf, math.nan, -1.0):
         with pytest.raises(ValueError, match="row bound must be positive and finite"):
-            over(math.inf).within(norm)
+            over(math.inf).clipped_to(norm)
 
 
 def test_a_bound_from_noisy_counts():

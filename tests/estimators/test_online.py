@@ -58,7 +58,7 @@ def releases():
     """Every release of the test."""
     seen = []
 
-    def hook(mechanism, payload, reach, event, run):
+    def hook(mechanism, payload, sensitivity, event, run):
         seen.append(event)
         return run()
 
@@ -392,7 +392,7 @@ def test_a_step_that_failed_is_not_repeated():
     model = feed(logistic(noise="honaker"), X, y, 0, 7)
     coef, spent = model.coef_.copy(), model.epsilon_spent()
 
-    def interrupt(mechanism, payload, reach, event, run):
+    def interrupt(mechanism, payload, sensitivity, event, run):
         run()
         raise KeyboardInterrupt
 

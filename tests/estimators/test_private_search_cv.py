@@ -26,7 +26,7 @@ from privopt.mechanisms import BestOf, Gate
 from privopt.noise import SeededSource
 from privopt.oracle import sealed_runs, sealed_total
 from privopt.privacy import Accountant, RandomCount, certificate_schema, charge_of
-from privopt.privacy.kinds import Gaussian, Pure
+from privopt.privacy.kinds import GaussianKind, Pure
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((600, 3))
@@ -106,11 +106,11 @@ def test_scores_move_by_one():
 class Silent:
     accepts = "l2"
 
-    def kinds(self, reach):
-        assert (reach.radius, reach.single) == (1.0, 1.0)
-        return (Gaussian(1.0, 1.0),)
+    def kinds(self, sensitivity):
+        assert (sensitivity.radius, sensitivity.single) == (1.0, 1.0)
+        return (GaussianKind(1.0, 1.0),)
 
-    def run(self, payload, reach, source):
+    def run(self, payload, sensitivity, source):
         return float(payload[0])
 
 

@@ -88,7 +88,7 @@ def test_partial_fit_resumes_by_itself(stream, tmp_path):
 def test_a_seed_does_not_repeat_its_noise_after_a_restart(stream, tmp_path):
     noises = []
 
-    def hook(mechanism, payload, reach, event, run):
+    def hook(mechanism, payload, sensitivity, event, run):
         result = run()
         noises.append(float((result - payload)[0]))
         return result
@@ -221,7 +221,11 @@ def test_the_noise_of_given_up_streams_stays_in_the_sums(stream, tmp_path):
         model.partial_fit(X[rows], y[rows] - 1.0)
     before = model._run.noise(4)
     model.start_new_stream()
-    own = model._run.multiplier * model._run.recipe.reach * model._run.factorization.row_norms()[0]
+    own = (
+        model._run.multiplier
+        * model._run.recipe.sensitivity
+        * model._run.factorization.row_norms()[0]
+    )
     assert model._run.noise(1) == pytest.approx(math.hypot(before, own), rel=1e-12)
 
 

@@ -125,8 +125,8 @@ def test_targets_and_predictions_stay_within_their_bounds(homes):
     wild[::100], wild[1::100] = 1e9, -1e300
     how = {"bounds": BOUNDS, "target_bounds": TARGET, "random_state": 0}
     model = LinearRegression(1.0, 1e-6, **how).fit(X, wild)
-    tame = LinearRegression(1.0, 1e-6, **how).fit(X, np.clip(wild, *TARGET))
-    np.testing.assert_array_equal(model.coef_, tame.coef_)
+    sanitized = LinearRegression(1.0, 1e-6, **how).fit(X, np.clip(wild, *TARGET))
+    np.testing.assert_array_equal(model.coef_, sanitized.coef_)
     far = model.predict(np.array([[10.0, 0.0], [0.0, 80.0], [1e9, -1e9]]))
     assert far.min() >= TARGET[0]
     assert far.max() <= TARGET[1]

@@ -19,7 +19,7 @@ from privopt import Budget, Certificate, Ledger, Refused
 from privopt.ledger.chain import Chain, Entry
 from privopt.ledger.store import forget, store_at
 from privopt.privacy import Spend, charge_of
-from privopt.privacy.kinds import Gaussian, ObjectiveGaussian, Pure
+from privopt.privacy.kinds import GaussianKind, ObjectiveGaussian, Pure
 from privopt.privacy.profiles import gaussian_epsilon
 
 # Newer Pythons warn when a process with threads forks; the test runner has threads.
@@ -133,7 +133,7 @@ def test_another_relation_or_unit_is_refused(budget, other, words):
 def test_gaussian_fits_are_composed_and_not_added(path):
     budget = Ledger.create(path, 3.0, 1e-6).dataset()
     mu, count = 0.1, 0
-    spend = Spend({(): charge_of(Gaussian(mu, mu))})
+    spend = Spend({(): charge_of(GaussianKind(mu, mu))})
     each = Budget(gaussian_epsilon(mu, 1e-7) * 1.001, 1e-7)
     while gaussian_epsilon(mu * (count + 1) ** 0.5, 1e-6) <= 3.0:
         budget.reserve(spend, each, touched=True)

@@ -12,10 +12,9 @@ from privopt.losses import Logistic
 from privopt.mechanisms import Gate, Gaussian, Laplace, NormGamma
 from privopt.mechanisms.maps import Scale
 from privopt.noise import SeededSource, SilentSource
-from privopt.oracle import ClippedGradient, CountRecords, Oracle, Reach, RowBounds, Sealed
+from privopt.oracle import ClippedGradient, CountRecords, Oracle, RowBounds, Sealed, Sensitivity
 from privopt.oracle.sealed import KEY
-from privopt.privacy.kinds import Gaussian as GaussianKind
-from privopt.privacy.kinds import Pure
+from privopt.privacy.kinds import GaussianKind, Pure
 
 ALARM = 1e-6
 RELATIONS = [("zero_out", 1), ("add_remove", 1), ("replace_one", 2)]
@@ -78,7 +77,7 @@ def test_norm_gamma_noise_has_the_declared_scale(neighbouring, factor):
 @pytest.mark.parametrize(("radius", "single"), [(0.7, 0.7), (1.4, 0.7)])
 def test_laplace_noise_has_the_declared_scale(radius, single):
     gate = Gate(SeededSource(3))
-    sealed = Sealed(KEY, np.zeros(50), Reach("l1", radius, single))
+    sealed = Sealed(KEY, np.zeros(50), Sensitivity("l1", radius, single))
     noise = np.array([gate.release(Laplace(3.0), sealed) for _ in range(200)])
     check_law(noise / (3.0 * radius), stats.laplace)
 
@@ -102,7 +101,7 @@ def test_noise_in_one_dimension_and_through_a_map(mechanism, law):
 @pytest.mark.parametrize("mechanism", [Gaussian(1.0), Laplace(1.0)], ids=repr)
 def test_coordinates_and_releases_are_independent(mechanism):
     """Correlations of neighbouring coordinates and successive releases, |z| < 5."""
-    sealed = Sealed(KEY, np.zeros(60), Reach(mechanism.accepts, 1.0, 1.0))
+    sealed = Sealed(KEY, np.zeros(60), Sensitivity(mechanism.accepts, 1.0, 1.0))
     gate = Gate(SeededSource(5))
     noise = np.array([gate.release(mechanism, sealed) for _ in range(300)])
     noise /= noise.std()
@@ -117,7 +116,7 @@ def test_coordinates_and_releases_are_independent(mechanism):
 def test_noise_is_added_to_the_payload_and_the_payload_is_kept():
     payload = np.array([1e6, -2e6, 3e6])
     for mechanism in (Gaussian(1e-6), NormGamma(1e-6), Laplace(1e-6)):
-        sealed = Sealed(KEY, payload, Reach(mechanism.accepts, 1.0, 1.0))
+        sealed = Sealed(KEY, payload, Sensitivity(mechanism.accepts, 1.0, 1.0))
         value = Gate(SeededSource(6)).release(mechanism, sealed)
         np.testing.assert_allclose(value, [1e6, -2e6, 3e6], rtol=1e-10)
         assert np.all(value != payload)
@@ -127,13 +126,13 @@ def test_noise_is_added_to_the_payload_and_the_payload_is_kept():
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3), (0,)])
 def test_noise_has_the_shape_of_the_payload(shape):
     for mechanism in (Gaussian(1.0), NormGamma(1.0), Laplace(1.0)):
-        sealed = Sealed(KEY, np.zeros(shape), Reach(mechanism.accepts, 1.0, 1.0))
+        sealed = Sealed(KEY, np.zeros(shape), Sensitivity(mechanism.accepts, 1.0, 1.0))
         assert np.shape(Gate(SeededSource(7)).release(mechanism, sealed)) == shape
 
 
 def test_a_silent_source_makes_no_noise():
     for mechanism in (Gaussian(1.0), NormGamma(1.0), Laplace(1.0)):
-        sealed = Sealed(KEY, np.arange(3.0), Reach(mechanism.accepts, 1.0, 1.0))
+        sealed = Sealed(KEY, np.arange(3.0), Sensitivity(mechanism.accepts, 1.0, 1.0))
         np.testing.assert_array_equal(
             Gate(SilentSource()).release(mechanism, sealed), np.arange(3.0)
         )
@@ -143,12 +142,13 @@ def test_a_silent_source_makes_no_noise():
 @every_relation
 @pytest.mark.parametrize("clip_norm", [1e-6, 0.37, 1e6])
 def test_kinds_are_one_over_the_multiplier(neighbouring, factor, clip_norm):
-    """Whatever the radius: under replace_one, one record's own reach is half of the movement."""
-    reach = zero_payload(neighbouring, clip_norm, 2).reach
-    (kind,) = Gaussian(4.0).kinds(reach)
+    """Whatever the radius: under replace_one, one record's own sensitivity is half of the
+    movement."""
+    sensitivity = zero_payload(neighbouring, clip_norm, 2).sensitivity
+    (kind,) = Gaussian(4.0).kinds(sensitivity)
     assert kind == GaussianKind(0.25, 0.25 / factor)
-    assert NormGamma(4.0).kinds(reach) == (Pure(0.25),)
-    assert Laplace(4.0).kinds(Reach("l1", clip_norm, clip_norm)) == (Pure(0.25),)
+    assert NormGamma(4.0).kinds(sensitivity) == (Pure(0.25),)
+    assert Laplace(4.0).kinds(Sensitivity("l1", clip_norm, clip_norm)) == (Pure(0.25),)
 
 
 def test_a_count_moves_by_one_under_every_relation():
@@ -157,9 +157,9 @@ def test_a_count_moves_by_one_under_every_relation():
         oracle = Oracle.empty(
             1, neighbouring=neighbouring, bounds=RowBounds(1.0), source=SeededSource(0)
         )
-        reach = oracle.everything().ask(CountRecords()).reach
-        assert (reach.radius, reach.single) == (1.0, 1.0)
-        assert Gaussian(2.0).kinds(reach) == (GaussianKind(0.5, 0.5),)
+        sensitivity = oracle.everything().ask(CountRecords()).sensitivity
+        assert (sensitivity.radius, sensitivity.single) == (1.0, 1.0)
+        assert Gaussian(2.0).kinds(sensitivity) == (GaussianKind(0.5, 0.5),)
 
 
 @pytest.mark.parametrize("make", [Gaussian, Laplace, NormGamma])

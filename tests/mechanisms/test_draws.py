@@ -86,10 +86,10 @@ def test_one_large_label_moves_a_density_by_epsilon_at_most(loss, label):
     for name, y in (("with", [*rest, label]), ("without", [*rest, np.nan])):
         sealed = over(y, loss)
         payload = sealed.open(KEY)
-        walk, target = GridWalk(1.0, L2Ball(1.0), 41).prepared(payload, sealed.reach)
+        walk, target = GridWalk(1.0, L2Ball(1.0), 41).prepared(payload, sealed.sensitivity)
         grid, walked = GridWalk(1.0, L2Ball(1.0), 41).density(walk, target)
         density = ExponentialDensity("pure", 1.0, L2Ball(1.0), "tangents")
-        drawn = -density.target(payload, sealed.reach, 1.0).potentials(at)
+        drawn = -density.target(payload, sealed.sensitivity, 1.0).potentials(at)
         inside = target.body.inside(grid)
         heights[name] = [one - np.logaddexp.reduce(one) for one in (walked[inside], drawn)]
     for one, other in zip(heights["with"], heights["without"], strict=True):

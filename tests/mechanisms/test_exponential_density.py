@@ -20,7 +20,7 @@ from privopt.noise import SeededSource, SilentSource
 from privopt.oracle import Oracle, RowBounds
 from privopt.oracle.sealed import KEY
 from privopt.privacy import Refused
-from privopt.privacy.kinds import BoundedRange, Gaussian
+from privopt.privacy.kinds import BoundedRange, GaussianKind
 from privopt.privacy.profiles import gaussian_delta
 
 ALARM = 1e-6
@@ -56,7 +56,7 @@ def releases(mechanism, sealed, count, seed):
 
 
 def target_of(mechanism, sealed):
-    return mechanism.target(sealed.open(KEY), sealed.reach, 1 / mechanism.multiplier)
+    return mechanism.target(sealed.open(KEY), sealed.sensitivity, 1 / mechanism.multiplier)
 
 
 def along_axes(p, copies):
@@ -443,14 +443,14 @@ def test_neither_the_exponent_nor_the_kind_depends_on_the_data(neighbouring):
         over(np.full((9, 2), 1e300), np.ones(9), Logistic(), neighbouring),
     ):
         assert target_of(mechanism, sealed).inverse_temperature == pytest.approx(expected)
-        assert mechanism.kinds(sealed.reach) == (BoundedRange(1 / 0.7),)
+        assert mechanism.kinds(sealed.sensitivity) == (BoundedRange(1 / 0.7),)
 
 
 def test_kinds_of_the_regularised_density():
     mechanism = ExponentialDensity("gaussian", 4.0, L2Ball(2.0), "sandwich", 1.0)
     for neighbouring, single in (("zero_out", 0.25), ("replace_one", 0.125)):
         sealed = over(np.eye(2), np.ones(2), Logistic(), neighbouring)
-        assert mechanism.kinds(sealed.reach) == (Gaussian(0.25, single),)
+        assert mechanism.kinds(sealed.sensitivity) == (GaussianKind(0.25, single),)
 
 
 @pytest.mark.parametrize("loss", [Absolute(), Quantile(0.3), Huber(0.5)], ids=repr)

@@ -9,11 +9,10 @@ from privopt.losses import Hinge, Logistic
 from privopt.mechanisms import Gate, Gaussian, Laplace, NormGamma, ObjectivePerturbation, same_event
 from privopt.mechanisms.maps import Loosen, Scale
 from privopt.noise import SeededSource, SilentSource
-from privopt.oracle import ClippedGradient, CountRecords, Lane, Oracle, RowBounds, Sealed
+from privopt.oracle import ClippedGradient, CountRecords, Oracle, RowBounds, RunningSum, Sealed
 from privopt.privacy import Refused
 from privopt.privacy.events import Event, Log, Sampling
-from privopt.privacy.kinds import Gaussian as GaussianKind
-from privopt.privacy.kinds import Pure
+from privopt.privacy.kinds import GaussianKind, Pure
 
 QUERY = ClippedGradient(Logistic(), 0.5)
 SECRET = 0.31415926
@@ -55,13 +54,13 @@ class Probe:
     accepts: str = "l2"
     calls: list = field(default_factory=list)
 
-    def kinds(self, reach):
+    def kinds(self, sensitivity):
         self.diary.append("kinds")
         return (Pure(1.0),)
 
-    def run(self, payload, reach, source):
+    def run(self, payload, sensitivity, source):
         self.diary.append("run")
-        self.calls.append((payload, reach, source))
+        self.calls.append((payload, sensitivity, source))
         if self.error is not None:
             try:
                 _ = {}[tuple(payload)]
@@ -103,18 +102,18 @@ def test_the_event_says_what_was_released():
     assert event.mechanism == "Gaussian"
     assert event.kinds == (GaussianKind(0.25, 0.25),)
     assert event.cells == ((1,),)
-    assert event.view == view.ask(QUERY).reach.view
+    assert event.view == view.ask(QUERY).sensitivity.view
     assert event.sampling == Sampling(0.25)
-    assert event.lane is None
+    assert event.running_sum is None
 
 
-def test_the_mechanism_gets_payload_reach_and_the_gates_source():
+def test_the_mechanism_gets_payload_sensitivity_and_the_gates_source():
     diary, source, value = [], SeededSource(0), sealed_value()
     probe = Probe(diary)
     Gate(source).release(probe, value)
-    ((payload, reach, given),) = probe.calls
+    ((payload, sensitivity, given),) = probe.calls
     np.testing.assert_allclose(payload, np.full(2, -2 * SECRET))
-    assert reach is value.reach
+    assert sensitivity is value.sensitivity
     assert given is source
 
 
@@ -133,7 +132,7 @@ def test_a_failing_mechanism_has_spent_its_budget_and_says_nothing(error):
 def test_a_refusal_inside_a_mechanism_keeps_its_text_but_no_context():
     @dataclass
     class Refusing(Probe):
-        def run(self, payload, reach, source):
+        def run(self, payload, sensitivity, source):
             try:
                 raise ValueError(f"{payload}")
             except ValueError:
@@ -257,11 +256,11 @@ def test_a_release_too_many_is_refused(declared, opened):
         Gate(SeededSource(1), declared=Log()).release(Gaussian(2.0), sealed_value())
 
 
-def test_a_lane_is_declared_by_its_positions(opened):
+def test_a_running_sum_is_declared_by_its_positions(opened):
     def run(gate, order):
-        lane = Lane()
+        running_sum = RunningSum()
         blocks = oracle().blocks(3)
-        steps = [lane.step(0.9, block.everything().ask(QUERY)) for block in blocks]
+        steps = [running_sum.step(0.9, block.everything().ask(QUERY)) for block in blocks]
         for index in order:
             gate.release(Gaussian(1.0), steps[index])
 
@@ -273,7 +272,7 @@ def test_a_lane_is_declared_by_its_positions(opened):
     with pytest.raises(Refused, match="release 2 differs"):
         run(gate, [0, 1])
     assert len(gate.log) == 1
-    assert len(opened) == 3 + 1  # the lane's own three, and one release
+    assert len(opened) == 3 + 1  # the running sum's own three, and one release
 
 
 def test_same_event_compares_every_field():
@@ -297,8 +296,8 @@ def test_same_event_compares_every_field():
 def test_a_hook_records_and_answers(declared):
     seen = []
 
-    def hook(mechanism, payload, reach, event, run):
-        seen.append((mechanism, payload.copy(), reach, event))
+    def hook(mechanism, payload, sensitivity, event, run):
+        seen.append((mechanism, payload.copy(), sensitivity, event))
         return run() if len(seen) == 1 else np.array([7.0, 7.0])
 
     source, twin = SeededSource(3), SeededSource(3)
@@ -309,7 +308,7 @@ def test_a_hook_records_and_answers(declared):
     np.testing.assert_array_equal(second, [7.0, 7.0])
     assert len(gate.log) == len(seen) == 2
     assert seen[0][3] is gate.log[0]
-    assert seen[0][2] is value.reach
+    assert seen[0][2] is value.sensitivity
     assert seen[0][0] == Gaussian(2.0)
     np.testing.assert_allclose(seen[0][1], np.full(2, -2 * SECRET))
     np.testing.assert_array_equal(source.noise.random(3), twin.noise.random(3))

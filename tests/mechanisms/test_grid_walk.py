@@ -9,7 +9,7 @@ from scipy import stats
 from privopt.geometry import Box, L1Ball, L2Ball, Simplex
 from privopt.losses import Absolute, Hinge, Logistic, Squared
 from privopt.mechanisms import Gate, GridWalk
-from privopt.mechanisms.grid_walk import MIXING_SHARE, Walk
+from privopt.mechanisms.grid_walk import MIXING_SHARE, WalkConstants
 from privopt.noise import SeededSource
 from privopt.oracle import Oracle, RowBounds
 from privopt.oracle.sealed import KEY
@@ -52,7 +52,7 @@ def transitions(heights, side, p):
 
 def exact(mechanism, sealed, steps=None):
     """Grid, target, and law of the walk after its own number of steps; both before conditioning."""
-    walk, target = mechanism.prepared(sealed.open(KEY), sealed.reach)
+    walk, target = mechanism.prepared(sealed.open(KEY), sealed.sensitivity)
     grid, heights = mechanism.density(walk, target)
     kernel = transitions(heights, walk.side, target.dimension)
     start = np.zeros(len(grid))
@@ -115,7 +115,7 @@ def test_releases_follow_the_enumerated_law():
 
 
 def test_constants_in_closed_form():
-    walk = Walk.planned(Hinge(), 1.0, L2Ball(1.0), 10, 2, 1, 1.0)
+    walk = WalkConstants.planned(Hinge(), 1.0, L2Ball(1.0), 10, 2, 1, 1.0)
     assert walk.inverse_temperature == pytest.approx(0.8 / 2)
     assert walk.penalty == pytest.approx(2 * (4 + 2))
     steep = 4 + 12
@@ -123,7 +123,7 @@ def test_constants_in_closed_form():
     conductance = walk.spacing / (2 * math.e * 2 * 2)
     rest = 2 * math.log(walk.side) + steep * 2 * math.sqrt(2) - math.log(1 - math.exp(-0.05))
     assert walk.steps == math.ceil(2 / conductance**2 * rest)
-    twice = Walk.planned(Hinge(), 1.0, L2Ball(1.0), 10, 2, 2, 1.0)
+    twice = WalkConstants.planned(Hinge(), 1.0, L2Ball(1.0), 10, 2, 2, 1.0)
     assert twice.inverse_temperature == pytest.approx(0.8 / 4)
 
 
@@ -139,4 +139,4 @@ def test_refusals():
     for change in ({"multiplier": 0.0}, {"n": 0}):
         with pytest.raises(ValueError, match="positive"):
             GridWalk(**{"multiplier": 1.0, "domain": L2Ball(1.0), "n": 2, **change})
-    assert GridWalk(0.5, L2Ball(1.0), 2).kinds(sealed.reach) == (Pure(2.0),)
+    assert GridWalk(0.5, L2Ball(1.0), 2).kinds(sealed.sensitivity) == (Pure(2.0),)

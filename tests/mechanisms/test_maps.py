@@ -14,7 +14,7 @@ from privopt.mechanisms.maps import (
     Spread,
     VertexScores,
 )
-from privopt.oracle import Reach, Sealed
+from privopt.oracle import Sealed, Sensitivity
 from privopt.oracle.sealed import KEY
 
 ORDER = {"l1": 1, "l2": 2, "linf": np.inf}
@@ -73,7 +73,7 @@ def directions(map, count=400):
 
 @every_map
 @pytest.mark.parametrize("radius", [1e-3, 0.7, 40.0])
-def test_pairs_stay_within_the_stretch_and_some_reach_it(name, radius):
+def test_pairs_stay_within_the_stretch_and_some_sensitivity_it(name, radius):
     map, worst = MAPS[name], 0.0
     allowed = map.stretch(radius)
     rng = np.random.default_rng(2)
@@ -90,13 +90,13 @@ def test_pairs_stay_within_the_stretch_and_some_reach_it(name, radius):
 @every_map
 def test_sealed_values_follow_the_map(name):
     map, payload = MAPS[name], np.arange(1.0, P + 1)
-    sealed = Sealed(KEY, payload, Reach(map.norm_in, 2.0, 1.0, cells=((3,),), view=8))
+    sealed = Sealed(KEY, payload, Sensitivity(map.norm_in, 2.0, 1.0, cells=((3,),), view=8))
     image = sealed.through(map)
     np.testing.assert_array_equal(image.open(KEY), map.apply(payload))
-    assert image.reach.norm == map.norm_out
-    assert image.reach.radius == map.stretch(2.0)
-    assert image.reach.single == map.stretch(1.0)
-    assert (image.reach.cells, image.reach.view) == (((3,),), 8)
+    assert image.sensitivity.norm == map.norm_out
+    assert image.sensitivity.radius == map.stretch(2.0)
+    assert image.sensitivity.single == map.stretch(1.0)
+    assert (image.sensitivity.cells, image.sensitivity.view) == (((3,),), 8)
     np.testing.assert_array_equal(payload, np.arange(1.0, P + 1))
 
 

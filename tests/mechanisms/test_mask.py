@@ -14,8 +14,8 @@ from privopt.audit import low_bits, record
 from privopt.geometry import L2Ball
 from privopt.losses import Logistic
 from privopt.mechanisms import (
+    DiscreteNormGamma,
     Gate,
-    HardenedNormGamma,
     Minimiser,
     ObjectivePerturbation,
     OutputPerturbation,
@@ -32,8 +32,8 @@ from privopt.noise.discrete import (
     LAPLACE_SCALE,
 )
 from privopt.oracle import Oracle, RowBounds
-from privopt.oracle.reach import FunctionFacts, Grid, Reach
-from privopt.privacy.kinds import Gaussian, Pure
+from privopt.oracle.sensitivity import FunctionFacts, Grid, Sensitivity
+from privopt.privacy.kinds import GaussianKind, Pure
 
 RUNS = 1_000_000
 PAGE = Path(__file__).parents[2] / "docs" / "proofs" / "masks.md"
@@ -43,7 +43,7 @@ every_noise = pytest.mark.parametrize("noise", NOISES)
 
 def function_reach(p, lipschitz=1.0):
     facts = FunctionFacts(lipschitz, 0.25, 1, 1, True, True, p)
-    return Reach("function", lipschitz, lipschitz, facts=facts)
+    return Sensitivity("function", lipschitz, lipschitz, facts=facts)
 
 
 def sealed_function(n=40, p=3, seed=0):
@@ -60,7 +60,7 @@ class Fixed:
     def __init__(self, value):
         self.result = value
 
-    def sensitivity(self, reach):
+    def output_sensitivity(self, sensitivity):
         return 1.0
 
     def value(self, objective):
@@ -120,7 +120,7 @@ def test_too_many_coordinates_are_refused():
     assert not Mask("pure", 1e3, 1.0, 10_000).fits()
     assert Mask("gaussian", 1e3, 1.0, 10_000).fits()
     assert not Mask("gaussian", 1.0, 1e-12, 5).fits(1.0)
-    with pytest.raises(ValueError, match="hardened=True has no room"):
+    with pytest.raises(ValueError, match="discrete_noise=True has no room"):
         choose_masked(True, Mask("pure", 1e3, 1.0, 10_000), 1.0)
     assert not choose_masked(None, Mask("gaussian", 1.0, 1e-12, 5), 1.0)
     assert choose_masked(None, Mask("gaussian", 1.0, 1e-3, 5), 1.0)
@@ -179,13 +179,13 @@ def test_low_bits_of_a_masked_number_tell_nothing(noise):
 @pytest.mark.statistical
 def test_low_bits_of_pure_noise_on_integers_tell_nothing():
     """A million coordinates in one release each."""
-    mechanism = HardenedNormGamma(1.0, RUNS)
-    reach = Reach("l2", 1.0, 1.0, grid=Grid(1 / mechanism.steps, RUNS))
+    mechanism = DiscreteNormGamma(1.0, RUNS)
+    sensitivity = Sensitivity("l2", 1.0, 1.0, grid=Grid(1 / mechanism.resolution, RUNS))
     one, other = (
-        mechanism.run(np.full(RUNS, count), reach, SeededSource(seed))
+        mechanism.run(np.full(RUNS, count), sensitivity, SeededSource(seed))
         for seed, count in enumerate((7, 1000))
     )
-    assert low_bits(one, other, reach.grid.step) < 0.005
+    assert low_bits(one, other, sensitivity.grid.step) < 0.005
 
 
 @pytest.mark.statistical
@@ -214,10 +214,10 @@ def test_releases_of_a_run_lie_on_their_grid(solver, delta):
 
     result, tape = record(run, (X, y))
     (release,) = tape.releases
-    step = release.mechanism._mask(release.reach).step
+    step = release.mechanism._mask(release.sensitivity).step
     assert np.array_equal(np.rint(release.result / step) * step, release.result)
     assert result.certificate.numerics["exact_releases"] == 1
-    plain = run(X, y, hardened=False)
+    plain = run(X, y, discrete_noise=False)
     assert plain.certificate.numerics is None
     assert plain.certificate.epsilon == pytest.approx(result.certificate.epsilon, rel=1e-9)
 
@@ -227,7 +227,7 @@ def test_releases_of_a_run_lie_on_their_grid(solver, delta):
 @every_noise
 def test_output_noise_has_its_scale(noise):
     """Of a hardened minimiser: with no noise inside, all that is left is the mask."""
-    mechanism = ObjectivePerturbation(noise, 1e-9, 0.5, 1e-2, 3.0, hardened=True)
+    mechanism = ObjectivePerturbation(noise, 1e-9, 0.5, 1e-2, 3.0, discrete_noise=True)
     sealed = sealed_function(p=2)
     found = np.array([Gate(SeededSource(s)).release(mechanism, sealed) for s in range(400)])
     exact = Gate(SilentSource()).release(mechanism, sealed)
@@ -241,11 +241,11 @@ def test_output_noise_has_its_scale(noise):
 @pytest.mark.parametrize("p", [1, 2, 30])
 def test_pure_noise_keeps_its_law_but_for_the_mask(p):
     """Lengths of norm-Gamma noise with its mask: a Gamma law, a few percent wider at most."""
-    reach, value = function_reach(p), np.zeros(p)
-    mechanism = OutputPerturbation("pure", 2.0, Fixed(value), hardened=True)
-    drawn = [mechanism.run(None, reach, SeededSource(s)) for s in range(1000)]
-    on_grid = HardenedNormGamma(2.0, p)
-    grid = Reach("l2", 1.0, 1.0, grid=Grid(1 / on_grid.steps, p))
+    sensitivity, value = function_reach(p), np.zeros(p)
+    mechanism = OutputPerturbation("pure", 2.0, Fixed(value), discrete_noise=True)
+    drawn = [mechanism.run(None, sensitivity, SeededSource(s)) for s in range(1000)]
+    on_grid = DiscreteNormGamma(2.0, p)
+    grid = Sensitivity("l2", 1.0, 1.0, grid=Grid(1 / on_grid.resolution, p))
     counts = np.zeros(p, dtype=np.int64)
     summed = [on_grid.run(counts, grid, SeededSource(s)) for s in range(1000)]
     for noise in (drawn, summed):
@@ -262,20 +262,24 @@ def test_shares_of_pure_noise_add_up_to_the_declared_loss():
     assert inner + 1 / cover.multiplier == pytest.approx(1 / 4.0, rel=1e-12)
     # What the mask covers: the error of the draw, for two neighbours.
     assert cover.movement >= 2 * pure_scale(4.0, 2.0) * rounded.norm_gamma_error(3)
-    reach = function_reach(3)
-    assert OutputPerturbation("pure", 4.0, Fixed(0), hardened=True).kinds(reach) == (Pure(0.25),)
-    assert HardenedNormGamma(4.0, 3).kinds(reach) == (Pure(0.25),)
+    sensitivity = function_reach(3)
+    assert OutputPerturbation("pure", 4.0, Fixed(0), discrete_noise=True).kinds(sensitivity) == (
+        Pure(0.25),
+    )
+    assert DiscreteNormGamma(4.0, 3).kinds(sensitivity) == (Pure(0.25),)
 
 
 @every_noise
 def test_kinds_do_not_change_and_numerics_add_up(noise):
-    reach = function_reach(3, 2.0)
-    hard = ObjectivePerturbation(noise, 4.0, 1.0, 1e-6, 8.0, hardened=True)
+    sensitivity = function_reach(3, 2.0)
+    hard = ObjectivePerturbation(noise, 4.0, 1.0, 1e-6, 8.0, discrete_noise=True)
     plain = ObjectivePerturbation(noise, 4.0, 1.0, 1e-6, 8.0)
-    assert hard.kinds(reach) == plain.kinds(reach)
-    assert hard.kinds(reach)[1] == (Pure(0.125) if noise == "pure" else Gaussian(0.125, 0.125))
-    assert plain.numerics(reach) is None
-    found = hard.numerics(reach)
+    assert hard.kinds(sensitivity) == plain.kinds(sensitivity)
+    assert hard.kinds(sensitivity)[1] == (
+        Pure(0.125) if noise == "pure" else GaussianKind(0.125, 0.125)
+    )
+    assert plain.numerics(sensitivity) is None
+    found = hard.numerics(sensitivity)
     inside = (7 if noise == "pure" else 3) * FINE_LOG_RATIO
     covering = 0.0 if noise == "pure" else 3 * GAUSSIAN_LOG_RATIO
     assert found.log_ratio == pytest.approx(inside + covering)
@@ -283,13 +287,13 @@ def test_kinds_do_not_change_and_numerics_add_up(noise):
         own = rounded.norm_gamma_numerics(3)[1]
         assert found.distance == pytest.approx(own + 3 * LAPLACE_DISTANCE)
     algorithm = Minimiser(1.0, 1e-3)
-    out = OutputPerturbation(noise, 4.0, algorithm, hardened=True).numerics(reach)
+    out = OutputPerturbation(noise, 4.0, algorithm, discrete_noise=True).numerics(sensitivity)
     assert out.log_ratio == pytest.approx(inside if noise == "pure" else covering)
-    assert OutputPerturbation(noise, 4.0, algorithm).numerics(reach) is None
+    assert OutputPerturbation(noise, 4.0, algorithm).numerics(sensitivity) is None
 
 
 @every_noise
 def test_a_tolerance_below_the_rounding_of_the_noise_is_refused(noise):
-    mechanism = ObjectivePerturbation(noise, 100.0, 1.0, 1e-12, 8.0, hardened=True)
+    mechanism = ObjectivePerturbation(noise, 100.0, 1.0, 1e-12, 8.0, discrete_noise=True)
     with pytest.raises(Refused, match="does not cover the rounding of the noise"):
         Gate(SeededSource(0)).release(mechanism, sealed_function())

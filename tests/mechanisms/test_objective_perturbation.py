@@ -27,7 +27,7 @@ from privopt.mechanisms import minimise as minimiser
 from privopt.noise import SeededSource, SilentSource, rounded
 from privopt.oracle import Oracle, RowBounds
 from privopt.privacy import Refused
-from privopt.privacy.kinds import Gaussian, ObjectiveGaussian, Pure
+from privopt.privacy.kinds import GaussianKind, ObjectiveGaussian, Pure
 
 ALARM = 1e-6
 RELATIONS = {"zero_out": 1, "add_remove": 1, "replace_one": 2}
@@ -216,19 +216,19 @@ def test_kinds_in_closed_form(neighbouring, lam):
     bounds = RowBounds(3.0, 4.0)  # rows up to 5: Lipschitz 5, smoothness 25/4
     sealed = over_nothing(2, Logistic(), neighbouring, bounds)
     c = math.log(1 + 6.25 / lam) if lam < 10 else math.log1p(6.25 / lam)
-    pure = ObjectivePerturbation("pure", 4.0, lam, 1e-6, 8.0).kinds(sealed.reach)
+    pure = ObjectivePerturbation("pure", 4.0, lam, 1e-6, 8.0).kinds(sealed.sensitivity)
     assert [type(kind) for kind in pure] == [Pure, Pure]
     assert pure[0].epsilon == pytest.approx(c + 0.25, rel=1e-12)
     assert pure[1].epsilon == 0.125
-    first, second = ObjectivePerturbation("gaussian", 4.0, lam, 1e-6, 8.0).kinds(sealed.reach)
+    first, second = ObjectivePerturbation("gaussian", 4.0, lam, 1e-6, 8.0).kinds(sealed.sensitivity)
     assert isinstance(first, ObjectiveGaussian)
     assert first.mu == 0.25  # never doubled: the kind's own formulas know the relation
     assert first.log_determinant == pytest.approx(c, rel=1e-12)
     assert first.one_signed
     assert first.dimension == 1
-    assert second == Gaussian(0.125, 0.125)
+    assert second == GaussianKind(0.125, 0.125)
     two_signed = over_nothing(2, Huber(1.0), neighbouring, bounds)
-    kinds = ObjectivePerturbation("gaussian", 4.0, lam, 1e-6, 8.0).kinds(two_signed.reach)
+    kinds = ObjectivePerturbation("gaussian", 4.0, lam, 1e-6, 8.0).kinds(two_signed.sensitivity)
     assert not kinds[0].one_signed
 
 
@@ -239,15 +239,15 @@ def test_one_release_is_one_event_of_two_kinds(noise):
     mechanism = ObjectivePerturbation(noise, 4.0, 1.0, 1e-6, 8.0)
     gate.release(mechanism, sealed)
     assert len(gate.log) == 1
-    assert gate.log[0].kinds == mechanism.kinds(sealed.reach)
+    assert gate.log[0].kinds == mechanism.kinds(sealed.sensitivity)
     assert len(gate.log[0].kinds) == 2
 
 
 def test_kinds_do_not_depend_on_the_data():
     mechanism = ObjectivePerturbation("gaussian", 4.0, 1.0, 1e-6, 8.0)
-    declared = mechanism.kinds(over_nothing(2, Logistic(), "zero_out", RowBounds(1.0)).reach)
+    declared = mechanism.kinds(over_nothing(2, Logistic(), "zero_out", RowBounds(1.0)).sensitivity)
     for X in (np.eye(2), np.full((50, 2), 1e300), np.full((3, 2), np.nan)):
-        assert mechanism.kinds(over(X, np.ones(len(X)), Logistic()).reach) == declared
+        assert mechanism.kinds(over(X, np.ones(len(X)), Logistic()).sensitivity) == declared
 
 
 # ------------------------------------------------------------ total on every data set

@@ -14,40 +14,41 @@ from privopt.audit import low_bits, record
 from privopt.geometry import L2Ball
 from privopt.losses import Logistic
 from privopt.mechanisms import (
+    DiscreteGaussian,
+    DiscreteLaplace,
     Gate,
     Gaussian,
-    HardenedGaussian,
-    HardenedLaplace,
     Laplace,
-    choose_hardened,
+    choose_discrete,
 )
 from privopt.noise import SecureSource, SeededSource
 from privopt.noise.discrete import GAUSSIAN_DISTANCE, GAUSSIAN_LOG_RATIO, GAUSSIAN_STD, OUTSIDE
 from privopt.oracle import CountRecords, NormHistogram, Oracle, RowBounds
-from privopt.oracle.reach import Grid, Reach
 from privopt.oracle.sealed import KEY, Sealed
+from privopt.oracle.sensitivity import Grid, Sensitivity
 from privopt.privacy import Certificate, Event, Log, certificate_schema
 from privopt.privacy.certificate import slack
-from privopt.privacy.kinds import Gaussian as GaussianKind
-from privopt.privacy.kinds import Pure
+from privopt.privacy.kinds import GaussianKind, Pure
 
 RUNS = 1_000_000
 PROBLEM = Problem(Logistic(), L2Ball(3.0), intercept=0.5)
-HARDENED = [HardenedGaussian, HardenedLaplace]
+HARDENED = [DiscreteGaussian, DiscreteLaplace]
 
 
 def reach_of(mechanism, radius=1.0, count=1):
-    return Reach(mechanism.accepts, radius, radius, grid=Grid(radius / mechanism.steps, count))
+    return Sensitivity(
+        mechanism.accepts, radius, radius, grid=Grid(radius / mechanism.resolution, count)
+    )
 
 
 def released(mechanism, value, runs, seed):
-    """One coordinate for each run, of a value in units of the reach."""
-    if mechanism.steps is None:
-        reach, payload = Reach(mechanism.accepts, 1.0, 1.0), np.full(runs, value)
+    """One coordinate for each run, of a value in units of the sensitivity."""
+    if mechanism.resolution is None:
+        sensitivity, payload = Sensitivity(mechanism.accepts, 1.0, 1.0), np.full(runs, value)
     else:
-        reach = reach_of(mechanism, count=runs)
-        payload = np.full(runs, int(value / reach.grid.step), dtype=np.int64)
-    return mechanism.run(payload, reach, SeededSource(seed)), reach
+        sensitivity = reach_of(mechanism, count=runs)
+        payload = np.full(runs, int(value / sensitivity.grid.step), dtype=np.int64)
+    return mechanism.run(payload, sensitivity, SeededSource(seed)), sensitivity
 
 
 # ---------------------------------------------------------------- low-order bits
@@ -58,9 +59,11 @@ def test_low_bits_of_a_hardened_release_tell_nothing(kind, multiplier):
     """A million runs on each of two neighbours: the bound prints as 0.00. A fair coin's rate would
     have to be off by 10 standard errors."""
     mechanism = kind(multiplier)
-    (one, reach), (other, _) = (released(mechanism, v, RUNS, s) for s, v in enumerate((0.0, 0.9)))
-    assert low_bits(one, other, reach.grid.step) < 0.005
-    assert low_bits(one, other, reach.grid.step, confidence=0.5) < 0.005
+    (one, sensitivity), (other, _) = (
+        released(mechanism, v, RUNS, s) for s, v in enumerate((0.0, 0.9))
+    )
+    assert low_bits(one, other, sensitivity.grid.step) < 0.005
+    assert low_bits(one, other, sensitivity.grid.step, confidence=0.5) < 0.005
 
 
 @pytest.mark.statistical
@@ -74,7 +77,7 @@ def test_low_bits_of_noise_in_floating_point_leak(plain):
 @pytest.mark.statistical
 def test_the_same_numbers_counted_in_floating_point_leak_too():
     """Rounding off the noise alone is not enough: the value must lie on the grid as well."""
-    mechanism = HardenedGaussian(4.0)
+    mechanism = DiscreteGaussian(4.0)
     step = reach_of(mechanism).grid.step
     noise = [released(mechanism, 0.0, 10_000, seed)[0] for seed in (0, 1)]
     assert low_bits(noise[0], noise[1] + 0.3 * step, step) > 4.0
@@ -94,10 +97,10 @@ def test_every_release_of_a_gradient_method_is_its_integer_times_the_step(solver
     result, tape = record(run, (X, y))
     assert len(tape.releases) == 8
     for release in tape.releases:
-        step = release.reach.grid.step
+        step = release.sensitivity.grid.step
         assert release.payload.dtype == np.int64
         assert np.array_equal(np.rint(release.result / step) * step, release.result)
-        assert isinstance(release.mechanism, HardenedGaussian)
+        assert isinstance(release.mechanism, DiscreteGaussian)
     assert result.certificate.numerics["exact_releases"] == 8
     plain, tape = record(
         lambda X, y: solve(
@@ -108,7 +111,7 @@ def test_every_release_of_a_gradient_method_is_its_integer_times_the_step(solver
             solver=solver,
             n_iter=8,
             random_state=1,
-            hardened=False,
+            discrete_noise=False,
         ),
         (X, y),
     )
@@ -123,23 +126,23 @@ def test_every_release_of_a_gradient_method_is_its_integer_times_the_step(solver
 @pytest.mark.parametrize("radius", [1.0, 3e-5, 40.0])
 def test_the_noise_has_the_declared_scale(kind, radius):
     mechanism = kind(2.5)
-    reach = reach_of(mechanism, radius, 50_000)
-    noise = mechanism.run(np.zeros(50_000, dtype=np.int64), reach, SeededSource(3))
-    law = stats.norm if kind is HardenedGaussian else stats.laplace
+    sensitivity = reach_of(mechanism, radius, 50_000)
+    noise = mechanism.run(np.zeros(50_000, dtype=np.int64), sensitivity, SeededSource(3))
+    law = stats.norm if kind is DiscreteGaussian else stats.laplace
     assert stats.kstest(noise, law(scale=2.5 * radius).cdf).pvalue > 1e-6
     assert stats.kstest(noise, law(scale=2.2 * radius).cdf).pvalue < 1e-6
 
 
 def test_events_are_those_of_the_plain_mechanisms():
-    reach = Reach("l2", 2.0, 1.0, grid=Grid(2.0 / HardenedGaussian(4.0).steps, 3))
-    assert HardenedGaussian(4.0).kinds(reach) == (GaussianKind(0.25, 0.125),)
-    assert HardenedLaplace(4.0).kinds(reach) == (Pure(0.25),)
+    sensitivity = Sensitivity("l2", 2.0, 1.0, grid=Grid(2.0 / DiscreteGaussian(4.0).resolution, 3))
+    assert DiscreteGaussian(4.0).kinds(sensitivity) == (GaussianKind(0.25, 0.125),)
+    assert DiscreteLaplace(4.0).kinds(sensitivity) == (Pure(0.25),)
 
 
 def test_the_discrete_laplace_ratio_is_the_declared_epsilon():
     """One reach is LAPLACE_SCALE / multiplier steps: chances differ by e^(1/multiplier)."""
-    assert HardenedLaplace(4.0).steps / 2.0**33 == 0.25
-    assert HardenedGaussian(4.0).steps / GAUSSIAN_STD == 0.25
+    assert DiscreteLaplace(4.0).resolution / 2.0**33 == 0.25
+    assert DiscreteGaussian(4.0).resolution / GAUSSIAN_STD == 0.25
 
 
 @pytest.mark.parametrize("kind", HARDENED)
@@ -147,12 +150,12 @@ def test_only_integers_on_its_own_grid(kind):
     mechanism, gate = kind(2.0), Gate(SeededSource(0))
     zeros = np.zeros(2, dtype=np.int64)
     other = reach_of(kind(1.0), count=2)
-    for payload, reach in ((zeros, other), (zeros, Reach(mechanism.accepts, 1.0, 1.0))):
+    for payload, sensitivity in ((zeros, other), (zeros, Sensitivity(mechanism.accepts, 1.0, 1.0))):
         with pytest.raises(Refused, match="grid of its own"):
-            gate.release(mechanism, Sealed(KEY, payload, reach))
+            gate.release(mechanism, Sealed(KEY, payload, sensitivity))
     with pytest.raises(Refused, match="integers"):
         gate.release(mechanism, Sealed(KEY, np.zeros(2), reach_of(mechanism, count=2)))
-    plain = Gaussian(2.0) if kind is HardenedGaussian else Laplace(2.0)
+    plain = Gaussian(2.0) if kind is DiscreteGaussian else Laplace(2.0)
     with pytest.raises(Refused, match="takes no sum on a grid"):
         gate.release(plain, Sealed(KEY, zeros, other))
 
@@ -165,16 +168,16 @@ def test_multipliers_that_leave_no_room(kind, multiplier):
 
 
 def test_hardened_where_it_can_be():
-    assert choose_hardened(None, True, 10.0, 10**6)
-    assert not choose_hardened(None, True, 1e-4, 10**6)
-    assert not choose_hardened(None, True, 0.01, 10**9)
-    assert choose_hardened(None, False, 10.0, 100, 50)
-    assert not choose_hardened(None, False, 1e8, 100, 50)  # its mask would be too wide
-    assert not choose_hardened(None, False, 1e-4, 100, 50)
-    assert not choose_hardened(False, True, 10.0, 100)
+    assert choose_discrete(None, True, 10.0, 10**6)
+    assert not choose_discrete(None, True, 1e-4, 10**6)
+    assert not choose_discrete(None, True, 0.01, 10**9)
+    assert choose_discrete(None, False, 10.0, 100, 50)
+    assert not choose_discrete(None, False, 1e8, 100, 50)  # its mask would be too wide
+    assert not choose_discrete(None, False, 1e-4, 100, 50)
+    assert not choose_discrete(False, True, 10.0, 100)
     for gaussian, multiplier, records in ((False, 1e7, 10), (True, 1e-4, 10), (True, 0.01, 10**9)):
-        with pytest.raises(ValueError, match="hardened=True needs"):
-            choose_hardened(True, gaussian, multiplier, records)
+        with pytest.raises(ValueError, match="discrete_noise=True needs"):
+            choose_discrete(True, gaussian, multiplier, records)
 
 
 def test_pure_gradient_descent():
@@ -188,14 +191,14 @@ def test_pure_gradient_descent():
         ).certificate.numerics
 
     assert run(1.0)["exact_releases"] == 2
-    assert run(1.0, hardened=False) is None
+    assert run(1.0, discrete_noise=False) is None
     assert run(1e-8) is None
-    with pytest.raises(ValueError, match="hardened=True needs"):
-        run(1e-8, hardened=True)
+    with pytest.raises(ValueError, match="discrete_noise=True needs"):
+        run(1e-8, discrete_noise=True)
 
 
 # ---------------------------------------------------------------- counts
-@pytest.mark.parametrize("mechanism", [HardenedLaplace(0.5), HardenedLaplace(3.0)])
+@pytest.mark.parametrize("mechanism", [DiscreteLaplace(0.5), DiscreteLaplace(3.0)])
 def test_counts_with_laplace_noise(mechanism):
     X = np.ones((1000, 2))
     view = Oracle.over(
@@ -205,10 +208,10 @@ def test_counts_with_laplace_noise(mechanism):
         bounds=RowBounds(math.inf),
         source=SecureSource(),
     ).everything()
-    sealed = view.ask(NormHistogram((1.0, 2.0, 3.0), norm="l1"), steps=mechanism.steps)
+    sealed = view.ask(NormHistogram((1.0, 2.0, 3.0), norm="l1"), resolution=mechanism.resolution)
     found = Gate(SeededSource(0)).release(mechanism, sealed)
     np.testing.assert_allclose(found, [0, 1000, 0], atol=20 * mechanism.multiplier)
-    sealed = view.ask(CountRecords(norm="l1"), steps=mechanism.steps)
+    sealed = view.ask(CountRecords(norm="l1"), resolution=mechanism.resolution)
     assert abs(Gate(SeededSource(0)).release(mechanism, sealed)[0] - 1000) < 60
 
 
@@ -233,7 +236,7 @@ def test_the_certificate_carries_the_slack():
 
 
 def test_slack_adds_up_and_counts_only_exact_releases():
-    mechanism = HardenedGaussian(1.0)
+    mechanism = DiscreteGaussian(1.0)
     numerics = mechanism.numerics(reach_of(mechanism, count=10))
     assert numerics.log_ratio == 10 * GAUSSIAN_LOG_RATIO
     log = Log()
@@ -242,7 +245,7 @@ def test_slack_adds_up_and_counts_only_exact_releases():
     log.append(plain)
     assert slack(log, 1.0) is None
     for _ in range(3):
-        log.append(Event("HardenedGaussian", (GaussianKind(1.0, 1.0),), numerics=numerics))
+        log.append(Event("DiscreteGaussian", (GaussianKind(1.0, 1.0),), numerics=numerics))
     found = slack(log, 1.0)
     assert found["exact_releases"] == 3
     assert found["epsilon"] == pytest.approx(60 * GAUSSIAN_LOG_RATIO)

@@ -18,7 +18,7 @@ from privopt.mechanisms import minimise as newton
 from privopt.noise import SeededSource, SilentSource
 from privopt.oracle import Oracle, RowBounds
 from privopt.privacy import Refused
-from privopt.privacy.kinds import Gaussian, Pure
+from privopt.privacy.kinds import GaussianKind, Pure
 from privopt.privacy.profiles import gaussian_delta
 
 ALARM = 1e-6
@@ -103,7 +103,7 @@ def test_hostile_neighbours_stay_within_the_sensitivity(neighbouring, domain, lo
         first = over(*pair.first, loss, neighbouring)
         second = over(*pair.second, loss, neighbouring)
         moved = np.linalg.norm(value(algorithm, first) - value(algorithm, second))
-        assert moved <= algorithm.sensitivity(first.reach)
+        assert moved <= algorithm.output_sensitivity(first.sensitivity)
 
 
 @every_relation
@@ -114,7 +114,7 @@ def test_rounded_kinks_stay_within_the_sensitivity_and_attain_it(neighbouring, l
         first = over(*pair.first, loss, neighbouring)
         second = over(*pair.second, loss, neighbouring)
         moved = np.linalg.norm(value(algorithm, first) - value(algorithm, second))
-        assert moved <= algorithm.sensitivity(first.reach)
+        assert moved <= algorithm.output_sensitivity(first.sensitivity)
     # A lone record on a line of the loss, against none.
     one = over(np.ones((1, 1)), np.ones(1), loss, neighbouring)
     none = over(np.full((1, 1), np.nan), np.ones(1), loss, neighbouring)
@@ -134,7 +134,7 @@ def test_the_sensitivity_is_attained(neighbouring):
     sealed = [over(*data, SmoothedHinge(0.1), neighbouring) for data in (one, other)]
     moved = abs(value(algorithm, sealed[0]) - value(algorithm, sealed[1]))[0]
     assert moved == pytest.approx(RELATIONS[neighbouring] / lam, rel=1e-5)
-    assert moved <= algorithm.sensitivity(sealed[0].reach)
+    assert moved <= algorithm.output_sensitivity(sealed[0].sensitivity)
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 2.0])
@@ -144,7 +144,7 @@ def test_exact_privacy_in_one_dimension(epsilon):
     sealed = [over(np.full((1, 1), x), np.ones(1), loss, "zero_out") for x in (1.0, np.nan)]
     algorithm = Minimiser(lam, 1e-3)
     centres = [float(value(algorithm, s)[0]) for s in sealed]
-    S = algorithm.sensitivity(sealed[0].reach)
+    S = algorithm.output_sensitivity(sealed[0].sensitivity)
     grid = np.linspace(-400, 400, 2_000_001) * S
     for noise in ("pure", "gaussian"):
         if noise == "pure":
@@ -211,7 +211,7 @@ def test_ill_conditioned_objectives_terminate(monkeypatch):
 # ------------------------------------------------------------ kinds and refusals
 def test_kinds_are_those_of_the_noise():
     sealed = over(*some_data(), Logistic())
-    for noise, kind in (("pure", Pure(0.25)), ("gaussian", Gaussian(0.25, 0.25))):
+    for noise, kind in (("pure", Pure(0.25)), ("gaussian", GaussianKind(0.25, 0.25))):
         mechanism = OutputPerturbation(noise, 4.0, Minimiser(1.0, 1e-3))
         gate = Gate(SeededSource(0))
         gate.release(mechanism, sealed)

@@ -11,7 +11,7 @@ from privopt.mechanisms import Gate, Gaussian, Laplace
 from privopt.noise import SilentSource
 from privopt.oracle import Sealed
 from privopt.privacy import Accountant, Budget, Refused, charge_of
-from privopt.privacy.kinds import Gaussian as GaussianKind
+from privopt.privacy.kinds import GaussianKind
 from privopt.problem import Problem
 
 RNG = np.random.default_rng(0)
@@ -73,7 +73,7 @@ def test_a_planted_release_is_refused_before_it_is_opened(monkeypatch, road):
 
     def release(self, mechanism, sealed):
         out = honest(self, mechanism, sealed)
-        tiny = {"l2": Gaussian(1e-6), "l1": Laplace(1e-6)}.get(sealed.reach.norm, mechanism)
+        tiny = {"l2": Gaussian(1e-6), "l1": Laplace(1e-6)}.get(sealed.sensitivity.norm, mechanism)
         # Dry runs and the planner's simulations hold no data.
         callers = {frame.filename.rsplit("/", 1)[-1] for frame in traceback.extract_stack()}
         inside[0] = not isinstance(self._source, SilentSource) and "simulate.py" not in callers

@@ -14,7 +14,7 @@ from privopt.mechanisms import ExponentialMechanism, Gate, PermuteAndFlip, Repor
 from privopt.mechanisms.maps import Rescale, Spread
 from privopt.mechanisms.selection import flip_probabilities
 from privopt.noise import SeededSource, SilentSource
-from privopt.oracle import Reach, Sealed
+from privopt.oracle import Sealed, Sensitivity
 from privopt.oracle.sealed import KEY
 from privopt.privacy import Accountant, Refused
 from privopt.privacy.accountant import charge_of
@@ -26,7 +26,7 @@ ALL = [ExponentialMechanism, PermuteAndFlip, ReportNoisyMax]
 
 
 def sealed(scores, radius=2.0, norm="range"):
-    return Sealed(KEY, np.asarray(scores, dtype=float), Reach(norm, radius, radius))
+    return Sealed(KEY, np.asarray(scores, dtype=float), Sensitivity(norm, radius, radius))
 
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(40)
@@ -61,9 +61,9 @@ def test_choices_follow_the_law_and_no_other_scale(kind):
     a scale off by two is found."""
     range_, multiplier = 2.0, 0.7
     draws = 200_000 if kind is ExponentialMechanism else 50_000
-    mechanism, reach = kind(multiplier), sealed(SCORES, range_).reach
+    mechanism, sensitivity = kind(multiplier), sealed(SCORES, range_).sensitivity
     source = SeededSource(1)
-    chosen = [mechanism.run(SCORES, reach, source) for _ in range(draws)]
+    chosen = [mechanism.run(SCORES, sensitivity, source) for _ in range(draws)]
     counts = np.bincount(chosen, minlength=6)
     for factor in (0.5, 1.0, 2.0):
         expected = draws * LAWS[kind](SCORES / (range_ * multiplier * factor))
@@ -105,7 +105,7 @@ def test_the_declared_epsilon_is_exact(kind, epsilon):
     that forgets the factor two of scores that are not monotone is twice over."""
     count = 4 if kind is not ReportNoisyMax else 3
     range_ = 1.0
-    (declared,) = kind(1 / epsilon).kinds(sealed(SCORES, range_).reach)
+    (declared,) = kind(1 / epsilon).kinds(sealed(SCORES, range_).sensitivity)
     assert declared.pure("zero_out") == pytest.approx(epsilon)
     law, worst, careless = LAWS[kind], 0.0, 0.0
     for one, other in worst_pairs(count, range_):
@@ -172,7 +172,7 @@ def test_noise_of_many_choices(steps, scale):
 
 def test_one_choice_is_pure():
     assert Accountant("zero_out").epsilon(charge_of(BoundedRange(0.5)), 1e-6) <= 0.5
-    (kind,) = PermuteAndFlip(4.0).kinds(sealed(SCORES).reach)
+    (kind,) = PermuteAndFlip(4.0).kinds(sealed(SCORES).sensitivity)
     assert kind == Pure(0.25)
 
 
@@ -180,7 +180,7 @@ def test_one_choice_is_pure():
 def test_scores_of_different_sensitivity_are_rescaled():
     own = np.array([1.0, 10.0, 0.1])
     value = sealed(5 * own, own, "coordinates").through(Rescale(own)).through(Spread())
-    assert value.reach.radius == 2.0
+    assert value.sensitivity.radius == 2.0
     gate = Gate(SilentSource())
     assert gate.release(ExponentialMechanism(3.0), value) == 0
     assert gate.log[0].kinds == (BoundedRange(1 / 3),)

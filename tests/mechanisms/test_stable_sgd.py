@@ -51,7 +51,7 @@ def value(algorithm, sealed):
 def ratio(algorithm, first, second):
     """Observed movement over the bound."""
     moved = np.linalg.norm(value(algorithm, first) - value(algorithm, second))
-    return moved / algorithm.sensitivity(first.reach)
+    return moved / algorithm.output_sensitivity(first.sensitivity)
 
 
 VARIANTS = {
@@ -111,7 +111,7 @@ def test_an_emptied_record_moves_half_as_far_as_a_replaced_one():
     algorithm = sgd(1, batches=6)
     for neighbouring, factor in RELATIONS.items():
         sealed = sealed_loss(X, y, Logistic(), neighbouring)
-        assert algorithm.sensitivity(sealed.reach) == pytest.approx(factor * 0.1)
+        assert algorithm.output_sensitivity(sealed.sensitivity) == pytest.approx(factor * 0.1)
 
 
 # ------------------------------------------------------------ correction 7: always divide by m
@@ -125,7 +125,7 @@ def test_a_partial_last_batch_is_divided_by_the_whole_batch_size():
     algorithm = sgd(1, batch=10, batches=2, step=1e-4)
     assert ratio(algorithm, first, second) == pytest.approx(1.0)
     divided_by_what_is_left = 1e-4 * 1.0 / 1
-    assert divided_by_what_is_left > 5 * algorithm.sensitivity(first.reach)
+    assert divided_by_what_is_left > 5 * algorithm.output_sensitivity(first.sensitivity)
 
 
 def test_records_beyond_the_declared_number_are_left_out_and_missing_ones_count_as_empty():
@@ -167,7 +167,7 @@ def test_strong_convexity_of_the_mean_is_not_enough():
     assert moved > 50 * claimed
     sealed = sealed_loss(rows, np.zeros(n), Huber(1.0), "replace_one")
     with pytest.raises(Refused, match="every record's loss plus regulariser"):
-        sgd(2, decreasing=True, batches=n).sensitivity(sealed.reach)
+        sgd(2, decreasing=True, batches=n).output_sensitivity(sealed.sensitivity)
 
 
 # ------------------------------------------------------------ what it computes
@@ -200,8 +200,8 @@ def test_replay_finds_a_sensitivity_that_is_too_small():
     class Boastful(StableSGD):
         __slots__ = ()
 
-        def sensitivity(self, reach):
-            return StableSGD.sensitivity(self, reach) / 4
+        def output_sensitivity(self, sensitivity):
+            return StableSGD.output_sensitivity(self, sensitivity) / 4
 
     def run(X, y):
         source = SeededSource(0)
@@ -223,22 +223,22 @@ def test_replay_finds_a_sensitivity_that_is_too_small():
 )
 def test_losses_outside_the_theorem_are_refused(loss, word):
     with pytest.raises(Refused, match=word):
-        sgd(2).sensitivity(sealed_loss(np.eye(2), np.ones(2), loss).reach)
+        sgd(2).output_sensitivity(sealed_loss(np.eye(2), np.ones(2), loss).sensitivity)
 
 
 def test_places_that_shift_are_refused():
     sealed = sealed_loss(np.eye(2), np.ones(2), Logistic(), "add_remove")
     with pytest.raises(Refused, match="places shift"):
-        sgd(2).sensitivity(sealed.reach)
+        sgd(2).output_sensitivity(sealed.sensitivity)
 
 
 def test_steps_that_are_too_long_are_refused():
     sealed = sealed_loss(np.eye(2), np.ones(2), Logistic())
-    assert sgd(2, step=8.0).sensitivity(sealed.reach) > 0
+    assert sgd(2, step=8.0).output_sensitivity(sealed.sensitivity) > 0
     with pytest.raises(Refused, match="2 / smoothness"):
-        sgd(2, step=8.001).sensitivity(sealed.reach)
+        sgd(2, step=8.001).output_sensitivity(sealed.sensitivity)
     with pytest.raises(Refused, match="2 / smoothness"):
-        sgd(2, step=8.0, ridge=0.1).sensitivity(sealed.reach)
+        sgd(2, step=8.0, ridge=0.1).output_sensitivity(sealed.sensitivity)
 
 
 @pytest.mark.parametrize("name", ["passes", "batches", "batch", "step", "ridge"])

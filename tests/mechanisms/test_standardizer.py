@@ -16,7 +16,7 @@ from privopt.mechanisms import standardizer as module
 from privopt.noise import SeededSource, SilentSource
 from privopt.oracle import Oracle, RowBounds
 from privopt.privacy import Refused
-from privopt.privacy.kinds import Gaussian, Pure
+from privopt.privacy.kinds import GaussianKind, Pure
 
 ALARM = 1e-6
 BOUNDS = RowBounds(math.inf, 1.0)
@@ -40,14 +40,14 @@ def over_nothing(features, relation="zero_out"):
 
 
 class Recorder:
-    """A gate's hook that keeps payloads, reaches and results."""
+    """A gate's hook that keeps payloads, sensitivities and results."""
 
     def __init__(self):
-        self.payloads, self.reaches, self.results = [], [], []
+        self.payloads, self.sensitivities, self.results = [], [], []
 
-    def __call__(self, mechanism, payload, reach, event, run):
+    def __call__(self, mechanism, payload, sensitivity, event, run):
         self.payloads.append(payload)
-        self.reaches.append(reach)
+        self.sensitivities.append(sensitivity)
         self.results.append(run())
         return self.results[-1]
 
@@ -145,7 +145,7 @@ def test_the_bound_of_squares_is_the_smaller_of_the_bound_and_its_square(monkeyp
     assert small_second == small**2
 
 
-def test_counts_that_never_reach_the_quantile_take_the_largest_edge(monkeypatch):
+def test_counts_that_never_sensitivity_the_quantile_take_the_largest_edge(monkeypatch):
     asked = bounds_of_moments(monkeypatch)
     learn(over_nothing(4), n=50)
     learn(over(np.full((10, 4), 0.1)), n=1000)  # a declared n far above the truth
@@ -227,11 +227,11 @@ def test_two_events_and_their_kinds(noise, relation):
     kinds = [event.kinds for event in gate.log]
     if noise == "pure":
         assert kinds == [(Pure(0.125),), (Pure(0.25),)]
-        assert [reach.norm for reach in hook.reaches] == ["l1", "l2"]
+        assert [sensitivity.norm for sensitivity in hook.sensitivities] == ["l1", "l2"]
     else:
         assert [kind.mu for (kind,) in kinds] == [0.125, 0.25]
-        assert all(isinstance(kind, Gaussian) for (kind,) in kinds)
-        single = [reach.single / reach.radius for reach in hook.reaches]
+        assert all(isinstance(kind, GaussianKind) for (kind,) in kinds)
+        single = [sensitivity.single / sensitivity.radius for sensitivity in hook.sensitivities]
         assert [kind.single / kind.mu for (kind,) in kinds] == pytest.approx(single)
     _, with_data, _ = learn(
         over(np.full((9, 3), 0.5), relation),
@@ -310,7 +310,7 @@ def test_a_column_whose_variance_drowns_in_noise_is_shrunk(records, noise):
     # d_eff counts a drowned column half at most, and never more than one per column.
     size = (row_map.clip_norm / 0.8) ** 2 - 4
     assert 2 < size < 5
-    assert hook.reaches[1].radius == pytest.approx(math.sqrt(2))
+    assert hook.sensitivities[1].radius == pytest.approx(math.sqrt(2))
 
 
 def test_the_clip_is_the_stated_multiple_of_the_root_mean_square(records):

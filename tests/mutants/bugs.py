@@ -35,9 +35,9 @@ from privopt.noise import SeededSource, discrete_gaussian, discrete_laplace
 from privopt.noise import source as source_module
 from privopt.oracle import mapped, moments, queries
 from privopt.oracle.dense import DenseRows
+from privopt.oracle.incremental_gradient import IncrementalGradient
 from privopt.oracle.sampling import GeometricSkips
 from privopt.oracle.sparse import SparseRows
-from privopt.oracle.trail import Trail
 from privopt.oracle.vertex_draw import VertexDraw
 from privopt.privacy import accountant, certificate, kinds, profiles
 from privopt.privacy.events import Sampling
@@ -91,13 +91,13 @@ def scaled(module: Any, name: str, factor: float) -> tuple[Any, str, Any]:
 
 
 def quiet(module: Any, name: str, factor: float) -> tuple[tuple[Any, str, Any], ...]:
-    hardened = {
+    discrete_noise = {
         (additive, "gaussian"): (on_grid, "discrete_gaussian", coarse(factor)),
         (additive, "norm_gamma"): scaled(on_grid, "norm_gamma", factor),
         (additive, "laplace"): (on_grid, "discrete_laplace", coarse(factor, discrete_laplace)),
         (output_perturbation, "gaussian"): (mask, "discrete_gaussian", coarse(factor)),
     }
-    also = hardened.get((module, name))
+    also = discrete_noise.get((module, name))
     return (scaled(module, name, factor), *([] if also is None else [also]))
 
 
@@ -265,7 +265,7 @@ def _smaller(honest: Callable[..., Any], factor: float) -> Callable[..., Any]:
 def sparse_choices() -> Iterator[Mutant]:
     """The sampler that reads a few columns, and the gradient it follows."""
     draw = VertexDraw
-    choose, prepare, move = draw.choose, draw._prepare, Trail.move
+    choose, prepare, move = draw.choose, draw._prepare, IncrementalGradient.move
 
     def mutant(name: str, check: Any, by: str, *patches: tuple[Any, str, Any]) -> Mutant:
         return Mutant(f"sparse choices: {name}", patches, check, by, quick="in a run" not in name)
@@ -298,12 +298,14 @@ def sparse_choices() -> Iterator[Mutant]:
         "every proposal accepted", mixed, "law", (draw, "_acceptance", lambda self, k, value: 1.0)
     )
     yield mutant("half the room", mixed, "law", (draw, "_prepare", rooms_halved))
-    yield mutant("drift not counted", heavy, "law", (Trail, "drift", lambda self: 0.0))
+    yield mutant(
+        "drift not counted", heavy, "law", (IncrementalGradient, "drift", lambda self: 0.0)
+    )
     yield mutant(
         "drift not counted, stale",
         vertices_drawn(8.0, True),
         "law",
-        (Trail, "drift", lambda self: 0.0),
+        (IncrementalGradient, "drift", lambda self: 0.0),
     )
     yield mutant(
         "noise from the source's own stream",
@@ -312,7 +314,10 @@ def sparse_choices() -> Iterator[Mutant]:
         (source_module.SeededSource, "apart", lambda self: self.noise),
     )
     yield mutant(
-        "slopes renewed together", stale_by_itself, "replay", (Trail, "move", renewed_together)
+        "slopes renewed together",
+        stale_by_itself,
+        "replay",
+        (IncrementalGradient, "move", renewed_together),
     )
     for mode in ("exact", "stale"):
         yield mutant(
@@ -337,10 +342,10 @@ def sparse_choices() -> Iterator[Mutant]:
 def declared() -> Iterator[Mutant]:
     """A mechanism that declares half of the loss its noise gives."""
     for mechanism, solver, delta in (
-        (on_grid.HardenedGaussian, "noisy_gd", DELTA),
-        (on_grid.HardenedGaussian, "coordinate_descent", DELTA),
-        (on_grid.HardenedLaplace, "coordinate_descent", 0.0),
-        (on_grid.HardenedNormGamma, "noisy_gd", 0.0),
+        (on_grid.DiscreteGaussian, "noisy_gd", DELTA),
+        (on_grid.DiscreteGaussian, "coordinate_descent", DELTA),
+        (on_grid.DiscreteLaplace, "coordinate_descent", 0.0),
+        (on_grid.DiscreteNormGamma, "noisy_gd", 0.0),
         (output_perturbation.OutputPerturbation, "output_perturbation", 0.0),
         (output_perturbation.OutputPerturbation, "localization", DELTA),
         (objective_perturbation.ObjectivePerturbation, "objective_perturbation", 0.0),
@@ -377,8 +382,8 @@ def declared() -> Iterator[Mutant]:
 
 
 def _halved(honest: Callable[..., Any]) -> Callable[..., Any]:
-    def kinds_of(self: Any, reach: Any) -> Any:
-        first, *rest = honest(self, reach)
+    def kinds_of(self: Any, sensitivity: Any) -> Any:
+        first, *rest = honest(self, sensitivity)
         fields = {
             name: getattr(first, name) / 2
             for name in ("mu", "single", "epsilon", "eta")
@@ -390,14 +395,14 @@ def _halved(honest: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _without_determinant(honest: Callable[..., Any]) -> Callable[..., Any]:
-    def kinds_of(self: Any, reach: Any) -> Any:
-        return honest(replace(self, regularisation=1e12), reach)
+    def kinds_of(self: Any, sensitivity: Any) -> Any:
+        return honest(replace(self, regularisation=1e12), sensitivity)
 
     return kinds_of
 
 
 # ---------------------------------------------------------------- sensitivity
-def sensitivity() -> Iterator[Mutant]:
+def output_sensitivity() -> Iterator[Mutant]:
     gradient = queries.ClippedGradient
 
     def unclipped(self: Any, margins: Any, labels: Any, sizes: Any) -> Any:
@@ -408,7 +413,7 @@ def sensitivity() -> Iterator[Mutant]:
         yield Mutant(
             f"{solver}: gradients not clipped",
             ((gradient, "_weigh", unclipped),),
-            replayed(solver, "zero_out", delta, hardened=False),
+            replayed(solver, "zero_out", delta, discrete_noise=False),
             "replay",
         )
         yield Mutant(
@@ -567,7 +572,7 @@ def _functions() -> Iterator[Mutant]:
 
     def single(self: Any, loss: Any) -> Any:
         sealed = own(self, loss)
-        sealed.reach = replace(sealed.reach, radius=sealed.reach.single)
+        sealed.sensitivity = replace(sealed.sensitivity, radius=sealed.sensitivity.single)
         return sealed
 
     for solver in FUNCTIONS:
@@ -598,14 +603,14 @@ def _stable() -> Iterator[Mutant]:
     ):
         yield Mutant(
             f"{solver}: a third of the minimiser's sensitivity",
-            ((Minimiser, "sensitivity", _smaller(Minimiser.sensitivity, 1 / 3)),),
+            ((Minimiser, "sensitivity", _smaller(Minimiser.output_sensitivity, 1 / 3)),),
             replayed(solver, relation, 0.0),
             "replay",
         )
     for solver in ("bolt_on_sgd", "phased_localization"):
         yield Mutant(
             f"{solver}: a quarter of the sensitivity",
-            ((StableSGD, "sensitivity", _smaller(StableSGD.sensitivity, 0.25)),),
+            ((StableSGD, "sensitivity", _smaller(StableSGD.output_sensitivity, 0.25)),),
             replayed(solver, "zero_out", 0.0),
             "replay",
         )
@@ -624,10 +629,10 @@ def _stable() -> Iterator[Mutant]:
         module = output_perturbation if solver == "output_perturbation" else objective_perturbation
         patches = ((module, "minimise_surely", _loose(module.minimise_surely, "gradient_norm")),)
         if solver == "approximate_minima":
-            inside = objective_perturbation.mapped_within
+            inside = objective_perturbation.mapped_below
             patches = (
                 (module, "descend", _loose(objective_perturbation.descend, "distance")),
-                (module, "mapped_within", lambda *a, own=inside: own(*a[:-1], 1e5 * a[-1])),
+                (module, "mapped_below", lambda *a, own=inside: own(*a[:-1], 1e5 * a[-1])),
             )
         yield Mutant(
             f"{solver}: tolerance loosened ({'pure' if delta == 0 else 'gaussian'})",
@@ -664,7 +669,7 @@ def _rows() -> Iterator[Mutant]:
         return rows
 
     for solver in ("noisy_gd", "objective_perturbation", "output_perturbation", "bolt_on_sgd"):
-        plain = {"hardened": False} if solver == "noisy_gd" else {}
+        plain = {"discrete_noise": False} if solver == "noisy_gd" else {}
         yield Mutant(
             f"{solver}: rows not clipped to their norm",
             ((DenseRows, "build", classmethod(loose)),),
@@ -1080,7 +1085,7 @@ def bits() -> Iterator[Mutant]:
         (secure, "noise", property(lambda self: _unguarded(self))),
     )
     yield mutant("the state can be pickled", (secure, "__reduce__", object.__reduce__))
-    yield mutant("noise and coins from one stream", (seeded, "coins", property(_twin)))
+    yield mutant("noise and coins from one stream", (seeded, "coins", property(_sklearn_class)))
 
 
 def _unguarded(source: Any) -> np.random.Generator:
@@ -1089,7 +1094,7 @@ def _unguarded(source: Any) -> np.random.Generator:
     return source._noise
 
 
-def _twin(source: Any) -> np.random.Generator:
+def _sklearn_class(source: Any) -> np.random.Generator:
     """Coins as they come from the stream of the noise."""
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(0).spawn(2)[0]))
 
@@ -1100,7 +1105,7 @@ ALL: list[Mutant] = [
         noise,
         sparse_choices,
         declared,
-        sensitivity,
+        output_sensitivity,
         glue,
         log,
         accounting,

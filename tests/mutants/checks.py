@@ -33,7 +33,7 @@ from privopt.privacy.accountant import charge_of
 from privopt.privacy.kinds import (
     BoundedRange,
     Concentrated,
-    Gaussian,
+    GaussianKind,
     ObjectiveGaussian,
     Pure,
 )
@@ -103,7 +103,7 @@ def public(
 # ---------------------------------------------------------------- record and replay
 @cache
 def replayed(name: str, relation: str = "zero_out", delta: float = 0.0, **choices: Any) -> Check:
-    """Hostile neighbours: same calls, same public arguments, movements within the reach."""
+    """Hostile neighbours: same calls, same public arguments, movements within the sensitivity."""
 
     def check() -> str | None:
         run, problem = public(name, relation, delta, **choices)
@@ -228,7 +228,7 @@ def fresh(name: str, delta: float) -> Check:
                 if not isinstance(release.result, np.ndarray):
                     continue
                 held = isinstance(release.payload, np.ndarray)
-                before = in_units(release.payload, release.reach) if held else 0.0
+                before = in_units(release.payload, release.sensitivity) if held else 0.0
                 seen.append(float(np.round((release.result - before).flat[0], 12)))
         return "the same noise twice" if len(set(seen)) < len(seen) else None
 
@@ -270,7 +270,7 @@ def within_budget() -> str | None:
             return "a calibrated mu is over its target"
         accountant = Accountant()
         found = accountant.calibrate(
-            lambda m: charge_of(Gaussian(1 / m, 1 / m), count=3), epsilon, 1e-5
+            lambda m: charge_of(GaussianKind(1 / m, 1 / m), count=3), epsilon, 1e-5
         )
         if _gaussian_delta(epsilon, math.sqrt(3) / found) > 1e-5 * (1 + 1e-6):
             return "calibrated noise is over its target"
@@ -338,11 +338,11 @@ def accounted() -> str | None:
     """The accountant is never below what direct integration of small cases gives."""
     delta = 1e-4
     cases: list[tuple[str, Any, float, str]] = [
-        ("one Gaussian", charge_of(Gaussian(0.7, 0.7)), 0.7, "gaussian"),
-        ("nine Gaussians", charge_of(Gaussian(0.3, 0.3), count=9), 0.9, "gaussian"),
+        ("one Gaussian", charge_of(GaussianKind(0.7, 0.7)), 0.7, "gaussian"),
+        ("nine Gaussians", charge_of(GaussianKind(0.3, 0.3), count=9), 0.9, "gaussian"),
         (
             "two kinds of Gaussians",
-            charge_of(Gaussian(0.6, 0.6)) + charge_of(Gaussian(0.8, 0.8)),
+            charge_of(GaussianKind(0.6, 0.6)) + charge_of(GaussianKind(0.8, 0.8)),
             1.0,
             "gaussian",
         ),
@@ -352,11 +352,11 @@ def accounted() -> str | None:
         truth = _exact_epsilon(_gaussian_delta, delta, mu)
         if Accountant().epsilon(charge, delta) < truth * (1 - 1e-6):
             return f"{name}: below {truth:.4g}"
-    sampled = Counter({Step(Sampling(0.3), (Gaussian(1.1, 1.1),)): 1})
+    sampled = Counter({Step(Sampling(0.3), (GaussianKind(1.1, 1.1),)): 1})
     truth = _exact_epsilon(_sampled_delta, delta, 0.3, 1.1)
     if Accountant().epsilon(sampled, delta) < truth * (1 - 1e-5):
         return f"one Poisson batch: below {truth:.4g}"
-    nested = Counter({Step(Sampling(0.3), (Gaussian(0.9, 0.9), Gaussian(1.2, 1.2))): 1})
+    nested = Counter({Step(Sampling(0.3), (GaussianKind(0.9, 0.9), GaussianKind(1.2, 1.2))): 1})
     truth = _exact_epsilon(_sampled_delta, delta, 0.3, 1.5)
     if Accountant().epsilon(nested, delta) < truth * (1 - 1e-5):
         return f"two questions to one batch: below {truth:.4g}"
@@ -499,15 +499,15 @@ def kinds_of_objective_perturbation() -> str | None:
     source = SilentSource()
     for relation in ("zero_out", "replace_one"):
         oracle = Rows.empty(3, neighbouring=relation, bounds=RowBounds(1.0), source=source)  # type: ignore[arg-type]
-        reach = oracle.everything().function(Loss()).reach
+        sensitivity = oracle.everything().function(Loss()).sensitivity
         c = math.log1p(0.25 / 2.0)
-        pure = ObjectivePerturbation("pure", 1.6, 2.0, 1e-3, 50.0).kinds(reach)
+        pure = ObjectivePerturbation("pure", 1.6, 2.0, 1e-3, 50.0).kinds(sensitivity)
         total = sum(kind.pure(relation) for kind in pure)  # type: ignore[arg-type]
         if total < (c + 1 / 1.6 + 1 / 50) * (1 - 1e-12):
             return f"pure: declares {total:.4g} for {c + 1 / 1.6 + 1 / 50:.4g}"
-        kinds = ObjectivePerturbation("gaussian", 1.6, 2.0, 1e-3, 50.0).kinds(reach)
+        kinds = ObjectivePerturbation("gaussian", 1.6, 2.0, 1e-3, 50.0).kinds(sensitivity)
         found = {type(kind): kind for kind in kinds}
-        main, output = found.get(ObjectiveGaussian), found.get(Gaussian)
+        main, output = found.get(ObjectiveGaussian), found.get(GaussianKind)
         if main is None or main.mu < 1 / 1.6 or main.log_determinant < c * (1 - 1e-12):  # type: ignore[attr-defined]
             return "gaussian: mu or determinant is declared too small"
         if output is None or output.mu < 1 / 50:  # type: ignore[attr-defined]

@@ -52,7 +52,7 @@ def neighbours(relation: str) -> Iterator[tuple[list[float], list[float]]]:
 def rank_law(values: list[float], q: float, relation: str) -> dict[int, float]:
     """Log chance of the first and last cell of each piece, by the mechanism's own masses."""
     sealed = sealed_column(values, q, relation)
-    knots, masses = RankQuantile(1.0, 0.0, 1.0, 0.01).law(sealed.open(KEY), sealed.reach)
+    knots, masses = RankQuantile(1.0, 0.0, 1.0, 0.01).law(sealed.open(KEY), sealed.sensitivity)
     heights = np.log(masses[masses > 0] / masses.sum() / np.diff(knots)[masses > 0])
     starts = knots[:-1][masses > 0]
     at = np.linspace(0, knots[-1] - 1, 203).astype(np.int64)
@@ -63,7 +63,7 @@ def loss_law(values: list[float], q: float, relation: str) -> dict[int, float]:
     """Log chance of some cells, by the sampler's own masses and slopes."""
     sealed = sealed_column(values, q, relation)
     mechanism = ExponentialDensity("pure", 1.0, Box(0.0, 1.0), "piecewise_linear")
-    knots = piecewise_linear.counted(mechanism.target(sealed.open(KEY), sealed.reach, 1.0))
+    knots = piecewise_linear.counted(mechanism.target(sealed.open(KEY), sealed.sensitivity, 1.0))
     masses = piecewise_linear.masses(knots)
     widths = np.diff(knots.at)
     at = np.linspace(0, knots.at[-1] - 1, 101).astype(np.int64)
@@ -95,9 +95,12 @@ def losses_enumerated() -> str | None:
 
 def densities() -> Iterator[Mutant]:
     for name, change in (
-        ("2q for 2 max(q, 1-q)", lambda q, reach: 2 * q if reach.radius == reach.single else 2.0),
-        ("2(1-q) for 2 max(q, 1-q)", lambda q, reach: min(2.0, 2 * (1 - q))),
-        ("a replaced record moves as one more", lambda q, reach: 2 * max(q, 1 - q)),
+        (
+            "2q for 2 max(q, 1-q)",
+            lambda q, sensitivity: 2 * q if sensitivity.radius == sensitivity.single else 2.0,
+        ),
+        ("2(1-q) for 2 max(q, 1-q)", lambda q, sensitivity: min(2.0, 2 * (1 - q))),
+        ("a replaced record moves as one more", lambda q, sensitivity: 2 * max(q, 1 - q)),
     ):
         yield Mutant(
             f"rank quantile: {name}",

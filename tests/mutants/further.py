@@ -35,7 +35,7 @@ from privopt.noise import SeededSource
 from privopt.oracle import Oracle, RowBounds, queries
 from privopt.privacy import Accountant, Event, Log, accountant, profiles, spend
 from privopt.privacy.accountant import charge_of
-from privopt.privacy.kinds import Gaussian
+from privopt.privacy.kinds import GaussianKind
 from privopt.torch import checks as torch_checks
 from privopt.torch import make_private
 
@@ -52,8 +52,8 @@ def read_twice() -> str | None:
     """Reading epsilon changes nothing: twice the same number, and the log as it was."""
     log = Log()
     for _ in range(3):
-        log.append(Event("Gaussian", (Gaussian(0.4, 0.4),)))
-    for what in (charge_of(Gaussian(0.4, 0.4), count=3), spend(log)):
+        log.append(Event("Gaussian", (GaussianKind(0.4, 0.4),)))
+    for what in (charge_of(GaussianKind(0.4, 0.4), count=3), spend(log)):
         first, second = (Accountant().epsilon(what, DELTA) for _ in range(2))
         if first != second:
             return f"epsilon {first:.4g}, read again {second:.4g}"
@@ -63,7 +63,7 @@ def read_twice() -> str | None:
 def numbers() -> str | None:
     """Extreme losses cost at least their mean, possibly infinity, never a NaN and never nothing."""
     for mu in (0.3, 5.0, 40.0, 1e4):
-        found = Accountant().epsilon(charge_of(Gaussian(mu, mu), count=2), 1e-9)
+        found = Accountant().epsilon(charge_of(GaussianKind(mu, mu), count=2), 1e-9)
         if not found >= mu**2:
             return f"epsilon {found} for a mean loss of {mu**2:g}"
     return None
@@ -153,7 +153,7 @@ def walked() -> str | None:
         tape = record(lambda X, y: run(X, y, SeededSource(0)), side)[1]
         (release,) = tape.releases
         mechanism: Any = release.mechanism
-        walk, target = mechanism.prepared(release.payload, release.reach)
+        walk, target = mechanism.prepared(release.payload, release.sensitivity)
         found.append(mechanism.density(walk, target)[1])
     heights = [log_softmax(one) for one in found]
     moved = float(np.abs(heights[0] - heights[1]).max())
@@ -162,7 +162,7 @@ def walked() -> str | None:
 
 # ---------------------------------------------------------------- mutants
 def by_themselves() -> Iterator[Mutant]:
-    """Mechanisms that no solver's list reaches, or not by its tightest attack."""
+    """Mechanisms that no solver's list sensitivities, or not by its tightest attack."""
 
     def quieter(module: Any, name: str) -> tuple[Any, str, Any]:
         honest = getattr(module, name)
@@ -182,14 +182,14 @@ def by_themselves() -> Iterator[Mutant]:
         )
     laplace = on_grid.discrete_laplace
     yield Mutant(
-        "HardenedLaplace: half the integers of its noise, seen by an attack",
+        "DiscreteLaplace: half the integers of its noise, seen by an attack",
         ((on_grid, "discrete_laplace", lambda source, size: laplace(source, size) // 2),),
-        measured("HardenedLaplace", 5000),
+        measured("DiscreteLaplace", 5000),
         "attack",
     )
     yield Mutant(
         "RankQuantile: half the movement of a rank",
-        ((rank_quantile, "movement", lambda q, reach: max(q, 1 - q)),),
+        ((rank_quantile, "movement", lambda q, sensitivity: max(q, 1 - q)),),
         ranked,
         "law",
     )
@@ -235,7 +235,7 @@ def further() -> Iterator[Mutant]:
     yield Mutant(
         "noisy_gd: records clipped in pairs, charged as one by one",
         ((queries.ClippedGradient, "total", in_pairs),),
-        replayed("noisy_gd", "zero_out", DELTA, hardened=False),
+        replayed("noisy_gd", "zero_out", DELTA, discrete_noise=False),
         "replay",
     )
     epsilon = Accountant.epsilon

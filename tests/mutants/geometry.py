@@ -12,7 +12,7 @@ from privopt.facts import Facts
 from privopt.geometry import L1Ball, LpBall
 from privopt.losses import Huber, Logistic
 from privopt.mechanisms import additive, selection
-from privopt.oracle import GradientDifference, Lane, taming
+from privopt.oracle import GradientDifference, RunningSum, sanitize
 from privopt.oracle.rows import RowBounds
 from privopt.privacy import Accountant, spend
 from privopt.solvers import Plan, catalogue, declare, tree_sfw
@@ -85,10 +85,10 @@ def _unclipped(self: GradientDifference, rows: Any, at: Any) -> Any:
     return self.gradient.total(rows, at) - self.keep * self.gradient.total(rows, self.before)
 
 
-def _forgetful(self: Lane) -> Lane:
+def _forgetful(self: RunningSum) -> RunningSum:
     """A branch whose releases are not charged to what was there before."""
-    twin = Lane()
-    twin._total, twin._reach = self._total, self._reach
+    twin = RunningSum()
+    twin._total, twin._sensitivity = self._total, self._sensitivity
     return twin
 
 
@@ -123,7 +123,7 @@ def geometry() -> Iterator[Mutant]:
         )
     yield Mutant(
         "rows clipped to twice their dual norm",
-        ((taming, "order_norms", _short(taming.order_norms)),),
+        ((sanitize, "order_norms", _short(sanitize.order_norms)),),
         replayed("mirror_descent", "zero_out", DELTA, problem=DUAL, n_iter=4),
         "replay",
     )
@@ -157,7 +157,7 @@ def geometry() -> Iterator[Mutant]:
     )
     yield Mutant(
         "tree_sfw: a branch forgets what it shares",
-        ((Lane, "fork", _forgetful),),
+        ((RunningSum, "fork", _forgetful),),
         node_charges,
         "accounting",
     )
@@ -169,8 +169,8 @@ def geometry() -> Iterator[Mutant]:
     )
 
 
-def _irregular(self: Any, payload: Any, reach: Any, source: Any) -> Any:
-    scale = self.multiplier * reach.radius
+def _irregular(self: Any, payload: Any, sensitivity: Any, source: Any) -> Any:
+    scale = self.multiplier * sensitivity.radius
     return payload + additive.generalized_gaussian(source, scale, payload.size, self.order)
 
 

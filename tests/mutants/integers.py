@@ -12,13 +12,13 @@ from scipy import stats
 
 from privopt.audit import low_bits
 from privopt.losses import Absolute, Logistic
-from privopt.mechanisms import HardenedGaussian, HardenedLaplace, on_grid
+from privopt.mechanisms import DiscreteGaussian, DiscreteLaplace, on_grid
 from privopt.noise import SeededSource, discrete, discrete_gaussian
 from privopt.oracle import ClippedGradient, Oracle, RowBounds, counting, dense, oracle
-from privopt.oracle.reach import Grid, Reach
 from privopt.oracle.sealed import KEY
+from privopt.oracle.sensitivity import Grid, Sensitivity
 from privopt.privacy import Event, Log, certificate
-from privopt.privacy.kinds import Gaussian
+from privopt.privacy.kinds import GaussianKind
 
 from .checks import law
 from .mutant import Check, Mutant
@@ -37,7 +37,7 @@ def _counts(X: np.ndarray, y: np.ndarray, query: Any, steps: float) -> np.ndarra
         X, y, neighbouring="zero_out", bounds=RowBounds(1.0), source=SeededSource(0)
     ).everything()
     theta = np.linspace(-1.0, 1.0, X.shape[1])
-    return view.ask(query, theta, steps=steps).open(KEY)
+    return view.ask(query, theta, resolution=steps).open(KEY)
 
 
 def _records(n: int, p: int) -> tuple[np.ndarray, np.ndarray]:
@@ -52,7 +52,7 @@ def within_steps() -> str | None:
     for i in range(300):
         counts = _counts(X[i : i + 1], y[i : i + 1], query, 1000.0)
         if sum(int(c) ** 2 for c in counts) > 1000**2:
-            return "a record is longer than its reach"
+            return "a record is longer than its sensitivity"
     return None
 
 
@@ -71,9 +71,11 @@ def sampled(kind: Any) -> Check:
 
     def check() -> str | None:
         mechanism = kind(2.0)
-        reach = Reach(mechanism.accepts, 1.0, 1.0, grid=Grid(1 / mechanism.steps, 40_000))
-        noise = mechanism.run(np.zeros(40_000, dtype=np.int64), reach, SeededSource(1))
-        family = stats.norm if kind is HardenedGaussian else stats.laplace
+        sensitivity = Sensitivity(
+            mechanism.accepts, 1.0, 1.0, grid=Grid(1 / mechanism.resolution, 40_000)
+        )
+        noise = mechanism.run(np.zeros(40_000, dtype=np.int64), sensitivity, SeededSource(1))
+        family = stats.norm if kind is DiscreteGaussian else stats.laplace
         value = stats.kstest(noise, family(scale=2.0).cdf).pvalue
         return f"noise beside its law, p={value:.0e}" if value < 1e-7 else None
 
@@ -82,16 +84,16 @@ def sampled(kind: Any) -> Check:
 
 def quiet_bits() -> str | None:
     """Low-order bits of releases on two neighbours."""
-    mechanism = HardenedGaussian(2.0)
-    reach = Reach("l2", 1.0, 1.0, grid=Grid(1 / mechanism.steps, 1))
+    mechanism = DiscreteGaussian(2.0)
+    sensitivity = Sensitivity("l2", 1.0, 1.0, grid=Grid(1 / mechanism.resolution, 1))
     rows = [_records(n, 1) for n in (39, 40)]
     query = ClippedGradient(Logistic(), 1.0)
     numbers = []
     for seed, (X, y) in enumerate(rows):
-        payload = np.repeat(_counts(X, y, query, mechanism.steps), 20_000)
-        numbers.append(mechanism.run(payload, reach, SeededSource(seed)))
-    assert reach.grid is not None
-    found = low_bits(*numbers, reach.grid.step)
+        payload = np.repeat(_counts(X, y, query, mechanism.resolution), 20_000)
+        numbers.append(mechanism.run(payload, sensitivity, SeededSource(seed)))
+    assert sensitivity.grid is not None
+    found = low_bits(*numbers, sensitivity.grid.step)
     return f"low bits prove epsilon {found:.2f}" if found > 0.2 else None
 
 
@@ -104,11 +106,13 @@ def all_bits_read() -> str | None:
 
 def slack_counted() -> str | None:
     """What the certificate says for three releases of ten coordinates, by hand."""
-    mechanism = HardenedGaussian(1.0)
-    numerics = mechanism.numerics(Reach("l2", 1.0, 1.0, grid=Grid(1 / mechanism.steps, 10)))
+    mechanism = DiscreteGaussian(1.0)
+    numerics = mechanism.numerics(
+        Sensitivity("l2", 1.0, 1.0, grid=Grid(1 / mechanism.resolution, 10))
+    )
     log = Log()
     for _ in range(3):
-        log.append(Event("HardenedGaussian", (Gaussian(1.0, 1.0),), numerics=numerics))
+        log.append(Event("DiscreteGaussian", (GaussianKind(1.0, 1.0),), numerics=numerics))
     found = certificate.slack(log, 1.0)
     assert found is not None
     right = 60 * 169 / 24 / discrete.GAUSSIAN_STD**2
@@ -129,8 +133,8 @@ def integers() -> Iterator[Mutant]:
     def one_word(self: Any, words: Any, more: Any, table: Any) -> Any:
         return honest_digits(self, words, more * np.uint64(0), table)
 
-    def in_floating_point(self: Any, payload: Any, noise: Any, reach: Any) -> Any:
-        step = reach.grid.step
+    def in_floating_point(self: Any, payload: Any, noise: Any, sensitivity: Any) -> Any:
+        step = sensitivity.grid.step
         return payload * (step * 1.1) / 1.1 + noise * step
 
     honest_digits = discrete.Tables.digits
@@ -159,7 +163,7 @@ def integers() -> Iterator[Mutant]:
     yield Mutant(
         "integers: a grid of twice the steps",
         tuple(
-            (module, "grid_step", lambda reach, steps: reach / steps / 2)
+            (module, "grid_step", lambda sensitivity, steps: sensitivity / steps / 2)
             for module in (on_grid, oracle, counting)
         ),
         law("noisy_gd", DELTA),
@@ -168,13 +172,13 @@ def integers() -> Iterator[Mutant]:
     yield Mutant(
         "integers: one digit less than the scale says",
         ((discrete, "GAUSSIAN_DIGITS", 3),),
-        sampled(HardenedGaussian),
+        sampled(DiscreteGaussian),
         "law",
     )
     yield Mutant(
         "integers: digits half as wide",
         ((discrete, "gaussian_weights", _narrow(discrete.gaussian_weights)),),
-        sampled(HardenedGaussian),
+        sampled(DiscreteGaussian),
         "law",
     )
     yield Mutant(
@@ -186,7 +190,7 @@ def integers() -> Iterator[Mutant]:
                 lambda source, size: discrete.discrete_laplace(source, size) // 2,
             ),
         ),
-        sampled(HardenedLaplace),
+        sampled(DiscreteLaplace),
         "law",
     )
     yield Mutant(
@@ -198,7 +202,7 @@ def integers() -> Iterator[Mutant]:
                 lambda source, size: np.abs(discrete.discrete_laplace(source, size)),
             ),
         ),
-        sampled(HardenedLaplace),
+        sampled(DiscreteLaplace),
         "law",
     )
     yield Mutant(
@@ -209,7 +213,7 @@ def integers() -> Iterator[Mutant]:
     )
     yield Mutant(
         "integers: slack of one coordinate for all of them",
-        ((on_grid.OnGrid, "_grid", lambda self, reach: Grid(reach.grid.step, 1)),),
+        ((on_grid.OnGrid, "_grid", lambda self, sensitivity: Grid(sensitivity.grid.step, 1)),),
         slack_counted,
         "closed form",
     )

@@ -28,7 +28,7 @@ from privopt.noise import source as source_module
 from privopt.oracle import Oracle
 from privopt.privacy import Spend, charge_of, filters
 from privopt.privacy.filters import EPSILON_UNITS, SQUARE_UNITS, Cost, Remaining
-from privopt.privacy.kinds import BoundedRange, Gaussian, Kind, Pure
+from privopt.privacy.kinds import BoundedRange, GaussianKind, Kind, Pure
 from privopt.privacy.profiles import gaussian_mu
 
 from .mutant import Mutant
@@ -68,22 +68,22 @@ def _amounts(folder: Path) -> str | None:
     if _cost(Pure(1 / 3)).epsilon < EPSILON_UNITS / 3:
         return "a cost is rounded down"
     for kind, mu in (
-        (Gaussian(0.3, 0.3), 0.3),
+        (GaussianKind(0.3, 0.3), 0.3),
         (Pure(0.5), 2 * float(ndtri(expit(0.5)))),
         (BoundedRange(0.5), 2 * float(ndtri(expit(0.25)))),
     ):
         exact = 3 * mu**2 * SQUARE_UNITS
         if not 1 <= (_cost(kind, 3).square or 0) / exact <= 1 + 1e-6:
             return f"the Gaussian bound of {kind.name} is wrong"
-    cells = Spend({(0,): charge_of(Pure(0.01)), (1,): charge_of(Gaussian(0.3, 0.3))})
+    cells = Spend({(0,): charge_of(Pure(0.01)), (1,): charge_of(GaussianKind(0.3, 0.3))})
     if (Cost.of(cells, Budget(5.0, 1e-6)).square or 0) < 0.09 * SQUARE_UNITS:
         return "the dearest cell is not charged"
     left = Remaining.whole(Budget(2.0, 1e-6), "auto").after(_cost(Pure(1.0)))
     mu = gaussian_mu(1.0, 1e-6) * (1 + 1e-4)
-    if left is None or left.after(_cost(Gaussian(mu, mu))) is not None:
+    if left is None or left.after(_cost(GaussianKind(mu, mu))) is not None:
         return "more is left than the budget less what was spent"
     basic = Remaining.whole(Budget(2.0, 1e-6), "basic")
-    if basic.after(_cost(Gaussian(0.01, 0.01), budget=Budget(1.0, 2e-6))) is not None:
+    if basic.after(_cost(GaussianKind(0.01, 0.01), budget=Budget(1.0, 2e-6))) is not None:
         return "delta is not charged"
     return None
 

@@ -22,8 +22,8 @@ from privopt.noise.discrete import fine_gaussian
 from privopt.oracle import LabelMoments, Oracle, RowBounds, enclosure, moments
 from privopt.oracle.objective import Objective
 from privopt.oracle.oracle import make_rows
-from privopt.oracle.reach import FunctionFacts, Reach
 from privopt.oracle.sealed import KEY
+from privopt.oracle.sensitivity import FunctionFacts, Sensitivity
 from privopt.solvers import objective_perturbation as solver_module
 
 from .integers import coarse
@@ -91,7 +91,7 @@ def tolerance_covers() -> str | None:
     problem = Problem(Logistic(), L2Ball(2.0))
     for p, noise in ((4, "gaussian"), (400, "gaussian"), (30, "pure")):
         facts = Facts(problem, 1000, p, "zero_out")
-        found = solver_module.hardened_tolerance(facts, noise, 1e-12, 3.0, 1e12)  # type: ignore[arg-type]
+        found = solver_module.discrete_tolerance(facts, noise, 1e-12, 3.0, 1e12)  # type: ignore[arg-type]
         length = p + 1 + 13 * math.sqrt(p + 1) if noise == "pure" else math.sqrt(p) / 2
         if found < 4 * 3.0 * length / FINE:
             return f"a tolerance of {found:.1g} does not cover the noise's rounding"
@@ -100,12 +100,12 @@ def tolerance_covers() -> str | None:
 
 def refused_when_uncovered() -> str | None:
     facts = FunctionFacts(1.0, 0.25, 1, 1, True, True, 9)
-    reach = Reach("function", 1.0, 1.0, facts=facts)
+    sensitivity = Sensitivity("function", 1.0, 1.0, facts=facts)
     mechanism = objective_perturbation.ObjectivePerturbation(
-        "gaussian", 100.0, 1.0, 1e-12, 8.0, hardened=True
+        "gaussian", 100.0, 1.0, 1e-12, 8.0, discrete_noise=True
     )
     try:
-        mechanism.numerics(reach)
+        mechanism.numerics(sensitivity)
     except Exception:
         return None
     return "a tolerance below the rounding of the noise is taken"
@@ -135,7 +135,7 @@ def labels_within() -> str | None:
                 source=SeededSource(0),
                 classification=False,
             )
-            counts.append(oracle.everything().ask(LabelMoments(), steps=steps).open(KEY))
+            counts.append(oracle.everything().ask(LabelMoments(), resolution=steps).open(KEY))
         for one in counts:
             for other in counts:
                 if sum(int(d) ** 2 for d in one - other) > steps**2:
@@ -146,11 +146,11 @@ def labels_within() -> str | None:
 def numerics_counted() -> str | None:
     """Eleven Gaussian variables inside, for pure noise in five coordinates."""
     facts = FunctionFacts(1.0, 0.25, 1, 1, True, True, 5)
-    reach = Reach("function", 1.0, 1.0, facts=facts)
+    sensitivity = Sensitivity("function", 1.0, 1.0, facts=facts)
     mechanism = objective_perturbation.ObjectivePerturbation(
-        "pure", 4.0, 1.0, 1e-3, 8.0, hardened=True
+        "pure", 4.0, 1.0, 1e-3, 8.0, discrete_noise=True
     )
-    found = mechanism.numerics(reach)
+    found = mechanism.numerics(sensitivity)
     assert found is not None
     enough = found.log_ratio >= 11 * 169 / 24 / FINE**2
     return None if enough else "variables are missing from the slack"

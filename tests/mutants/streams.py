@@ -158,12 +158,12 @@ def _billed() -> str | None:
     for step in range(STEPS):
         gate.release(mechanism, parts[step % 4].everything().ask(query))
         ruled.release(by_rule, oracle.everything().ask(query))
-    bill = {
+    payment = {
         cell: _mu_squared(charge) for cell, charge in spend_module.spend(gate.log).cells.items()
     }
     for cell in range(4):
         exact = noise.losses_squared([(cell, cell + 4, cell + 8)])[0] / 4
-        if not math.isclose(bill.get((cell,), 0.0), exact, rel_tol=1e-9):
+        if not math.isclose(payment.get((cell,), 0.0), exact, rel_tol=1e-9):
             return "a cell is not charged for the steps it was in"
     (charge,) = spend_module.spend(ruled.log).cells.values()
     if not math.isclose(_mu_squared(charge), noise.sensitivity_squared(rule) / 4, rel_tol=1e-9):
@@ -297,7 +297,7 @@ def streams() -> Iterator[Mutant]:
         "law",
     )
     yield Mutant(
-        "running sums: half the reach",
+        "running sums: half the sensitivity",
         ((RowSum, "radius", lambda self: self.bound / 2),),
         moved,
         "replay",
@@ -307,14 +307,14 @@ def streams() -> Iterator[Mutant]:
     yield from _allowed()
 
 
-def _without_radius(self: Any, payload: Any, reach: Any, source: Any) -> np.ndarray:
+def _without_radius(self: Any, payload: Any, sensitivity: Any, source: Any) -> np.ndarray:
     noise = self._noise.next(lambda: correlated.gaussian(source, 1.0, np.shape(payload)))
     return payload + self._mechanism.multiplier * noise
 
 
 def _halved_kinds(honest: Callable[..., Any]) -> Callable[..., Any]:
-    def kinds_of(self: Any, reach: Any) -> Any:
-        (kind,) = honest(self, reach)
+    def kinds_of(self: Any, sensitivity: Any) -> Any:
+        (kind,) = honest(self, sensitivity)
         return (dataclasses.replace(kind, mu=kind.mu / 2, single=kind.single / 2),)
 
     return kinds_of
@@ -422,14 +422,14 @@ def _charged_wrong() -> Iterator[Mutant]:
 def _allowed() -> Iterator[Mutant]:
     position = correlated.Stream.position
 
-    def endless(self: Any, reach: Any) -> Any:
+    def endless(self: Any, sensitivity: Any) -> Any:
         longer = dataclasses.replace(self._path.factorization, steps=10**6)
         self._path.factorization = longer
-        return position(self, reach)
+        return position(self, sensitivity)
 
-    def any_clip(self: Any, reach: Any) -> Any:
+    def any_clip(self: Any, sensitivity: Any) -> Any:
         self._radius = None
-        return position(self, reach)
+        return position(self, sensitivity)
 
     for what, patches in (
         ("steps beyond the horizon", ((correlated.Stream, "position", endless),)),

@@ -174,7 +174,7 @@ def training() -> Iterator[Mutant]:
         "a replaced record moves the sum by one clip norm",
         replayed("replace_one"),
         "replay",
-        (PrivateTraining, "_reach", _one_norm),
+        (PrivateTraining, "_sensitivity", _one_norm),
     )
     yield mutant(
         "each piece is clipped by itself",
@@ -236,7 +236,7 @@ def _unclipped(self: Clip, squared: torch.Tensor, layers: int, margin: float) ->
     return torch.isfinite(squared).to(squared.dtype)
 
 
-RELEASE, REACH = PrivateTraining._release, PrivateTraining._reach
+RELEASE, REACH = PrivateTraining._release, PrivateTraining._sensitivity
 
 
 def _by_drawn_size(self: PrivateTraining, total: torch.Tensor) -> None:
@@ -249,8 +249,8 @@ def _by_drawn_size(self: PrivateTraining, total: torch.Tensor) -> None:
 
 
 def _one_norm(self: PrivateTraining, step: int) -> Any:
-    reach = REACH(self, step)
-    return replace(reach, radius=reach.single)
+    sensitivity = REACH(self, step)
+    return replace(sensitivity, radius=sensitivity.single)
 
 
 def _piece_by_piece(

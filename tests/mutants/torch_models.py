@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, TensorDataset, default_collate
 
 from privopt.privacy import Accountant, Refused, accountant, charge_of
-from privopt.privacy.kinds import Gaussian
+from privopt.privacy.kinds import GaussianKind
 from privopt.torch import batches, by_example, clip, make_private, probe, rounding
 from privopt.torch import engine as engine_module
 from privopt.torch.clip import Clip
@@ -210,7 +210,7 @@ def models() -> Iterator[Mutant]:
     )
     yield mutant(
         "epsilon at a delta that is no number is printed too small",
-        refused(lambda: Accountant().epsilon(charge_of(Gaussian(1.0, 1.0)), math.nan)),
+        refused(lambda: Accountant().epsilon(charge_of(GaussianKind(1.0, 1.0)), math.nan)),
         *(accountant, "_check_numbers", lambda epsilon=0.0, delta=0.0: None),
     )
     yield mutant(

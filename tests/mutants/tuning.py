@@ -10,10 +10,10 @@ import numpy as np
 from privopt import LogisticRegression, PrivateSearchCV
 from privopt.estimators import search_run
 from privopt.mechanisms import BestOf
-from privopt.mechanisms import Gaussian as GaussianNoise
+from privopt.mechanisms import GaussianKind as GaussianNoise
 from privopt.privacy import RandomCount, Tuned
 from privopt.privacy import tuning as formulas
-from privopt.privacy.kinds import Gaussian, Pure
+from privopt.privacy.kinds import GaussianKind, Pure
 
 from .mutant import Mutant
 
@@ -45,7 +45,7 @@ def curve() -> str | None:
     """The claimed Renyi curve lies above exact values."""
     for count in (GEOMETRIC, MANY):
         for mu, alpha in ((0.3, 2.0), (0.3, 8.0), (1.0, 3.0)):
-            kind = Tuned(count.law, count.parameter, count.eta, (((Gaussian(mu, mu), 1),),))
+            kind = Tuned(count.law, count.parameter, count.eta, (((GaussianKind(mu, mu), 1),),))
             claimed = kind.renyi(alpha, "zero_out")
             if claimed is None or _exact(count, mu, alpha) > claimed:
                 return f"{count.law}: the curve at {alpha:g} is too low"
@@ -85,7 +85,7 @@ def search() -> str | None:
         return "the release is not charged as a search"
     mechanism = search_run.score_mechanism(found.epsilon_per_run_, 1e-6)
     scale = float(np.std([_noise(mechanism, seed) for seed in range(400)]))
-    mu = max(k.mu for loss in kind.runs for k, _ in loss if isinstance(k, Gaussian))
+    mu = max(k.mu for loss in kind.runs for k, _ in loss if isinstance(k, GaussianKind))
     # 400 normal draws: a standard deviation 25 % too small has a chance below 1e-11.
     return "scores have too little noise" if scale < 0.75 / mu else None
 
@@ -99,7 +99,7 @@ def _noise(mechanism: GaussianNoise, seed: int) -> float:
     return float(Gate(SeededSource(seed)).release(mechanism, sealed)[0])
 
 
-def one_run_only(self: BestOf, reach: object) -> tuple[Gaussian, ...]:
+def one_run_only(self: BestOf, sensitivity: object) -> tuple[GaussianKind, ...]:
     return tuple(kind for kind, _ in self.losses[0])
 
 
@@ -141,7 +141,7 @@ def tuning() -> Iterator[Mutant]:
             (
                 GaussianNoise,
                 "run",
-                lambda self, payload, reach, source: (
+                lambda self, payload, sensitivity, source: (
                     np.asarray(payload)
                     + 0.5 * self.multiplier * source.noise.standard_normal(np.shape(payload))
                 ),

@@ -14,7 +14,7 @@ from privopt.audit import record, replay, user_pairs
 from privopt.estimators import linear_model
 from privopt.planner import groups as planner_groups
 from privopt.privacy import groups
-from privopt.privacy.kinds import Concentrated, Gaussian, Kind, ObjectiveGaussian
+from privopt.privacy.kinds import Concentrated, GaussianKind, Kind, ObjectiveGaussian
 from privopt.privacy.profiles import gaussian_mu
 
 from .mutant import Mutant
@@ -84,8 +84,8 @@ def _one_line(kind: Kind, size: int) -> Kind:
 
 
 def _by_root(kind: Kind, size: int) -> Kind:
-    if isinstance(kind, Gaussian):
-        return Gaussian(size**0.5 * kind.mu, size**0.5 * kind.single)
+    if isinstance(kind, GaussianKind):
+        return GaussianKind(size**0.5 * kind.mu, size**0.5 * kind.single)
     return _OF(kind, size)
 
 

@@ -8,9 +8,9 @@ from scipy.special import gamma
 from privopt.geometry.norms import lp_norm
 from privopt.mechanisms import Gate, GeneralizedGaussian, KNorm
 from privopt.noise import SeededSource, generalized_gaussian, k_norm
-from privopt.oracle import Reach, Sealed
-from privopt.oracle.reach import norm_named, order_of
+from privopt.oracle import Sealed, Sensitivity
 from privopt.oracle.sealed import KEY
+from privopt.oracle.sensitivity import norm_named, order_of
 from privopt.privacy import Accountant, Refused, spend
 from privopt.privacy.kinds import Concentrated
 
@@ -105,7 +105,7 @@ def test_the_divergence_stays_below_the_declared_bound(order):
 
 
 def sealed(value, radius, order):
-    return Sealed(KEY, np.asarray(value), Reach(norm_named(order), radius, radius))
+    return Sealed(KEY, np.asarray(value), Sensitivity(norm_named(order), radius, radius))
 
 
 def test_the_mechanism_declares_what_the_theorem_says():

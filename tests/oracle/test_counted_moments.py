@@ -29,8 +29,8 @@ def ask(query, X, y, form="dense", relation="zero_out", steps=2.0**36):
         source=SeededSource(0),
         classification=False,
     ).everything()
-    sealed = view.ask(query, steps=steps)
-    return sealed.open(KEY), sealed.reach
+    sealed = view.ask(query, resolution=steps)
+    return sealed.open(KEY), sealed.sensitivity
 
 
 def records(n, seed=0):
@@ -44,7 +44,7 @@ def records(n, seed=0):
 def test_close_to_the_sum_in_floating_point_and_the_same_in_every_order(form, query):
     X, y = records(500)
     X[7], y[9] = np.nan, np.nan  # two empty records
-    counts, reach = ask(query, X, y, form)
+    counts, sensitivity = ask(query, X, y, form)
     plain = Oracle.over(
         X,
         y,
@@ -55,8 +55,10 @@ def test_close_to_the_sum_in_floating_point_and_the_same_in_every_order(form, qu
     ).everything()
     expected = plain.ask(query).open(KEY)
     assert counts.dtype == np.int64
-    assert reach.grid.coordinates == len(expected)
-    np.testing.assert_allclose(counts * reach.grid.step, expected, atol=2000 * reach.grid.step)
+    assert sensitivity.grid.coordinates == len(expected)
+    np.testing.assert_allclose(
+        counts * sensitivity.grid.step, expected, atol=2000 * sensitivity.grid.step
+    )
     for seed in range(3):
         order = np.random.default_rng(seed).permutation(500)
         assert np.array_equal(ask(query, X[order], y[order], form)[0], counts)

@@ -15,12 +15,12 @@ from privopt.oracle import (
     ClippedGradient,
     CountPositive,
     CountRecords,
-    Lane,
     LeastSquaresMoments,
     NormHistogram,
     Oracle,
     RowBounds,
     RowSum,
+    RunningSum,
 )
 from privopt.oracle.sealed import KEY
 
@@ -45,8 +45,8 @@ def records(n, p, seed=0):
 
 
 def counted(X, y, query, theta, bounds, steps=STEPS, relation="zero_out"):
-    sealed = view_of(X, y, bounds, relation).ask(query, theta, steps=steps)
-    return sealed.open(KEY), sealed.reach
+    sealed = view_of(X, y, bounds, relation).ask(query, theta, resolution=steps)
+    return sealed.open(KEY), sealed.sensitivity
 
 
 FORMATS = {
@@ -67,8 +67,8 @@ def test_close_to_the_sum_in_floating_point(form, intercept, loss):
     query = ClippedGradient(loss, 0.6)
     view = view_of(FORMATS[form](X), y, bounds)
     plain = view.ask(query, theta).open(KEY)
-    sealed = view.ask(query, theta, steps=STEPS)
-    counts, grid = sealed.open(KEY), sealed.reach.grid
+    sealed = view.ask(query, theta, resolution=STEPS)
+    counts, grid = sealed.open(KEY), sealed.sensitivity.grid
     assert counts.dtype == np.int64
     assert grid.coordinates == len(theta)
     assert grid.step == 0.6 / STEPS
@@ -86,7 +86,7 @@ def test_no_record_is_longer_than_the_declared_number_of_steps(form, p, relation
     factor = 2 if relation == "replace_one" else 1
     longest = 0
     for i in range(200):
-        counts, reach = counted(
+        counts, sensitivity = counted(
             FORMATS[form](X[i : i + 1]),
             y[i : i + 1],
             query,
@@ -96,9 +96,9 @@ def test_no_record_is_longer_than_the_declared_number_of_steps(form, p, relation
             relation,
         )
         square = sum(int(c) ** 2 for c in counts)
-        # In units of the reach: one record is at most half of a replacement.
+        # In units of the sensitivity: one record is at most half of a replacement.
         assert factor**2 * square <= (2**40) ** 2
-        assert Fraction(square) * Fraction(reach.grid.step) ** 2 <= Fraction(0.3) ** 2
+        assert Fraction(square) * Fraction(sensitivity.grid.step) ** 2 <= Fraction(0.3) ** 2
         longest = max(longest, square)
     assert factor**2 * longest > (1 - 1e-6) * 2.0**80  # the clip is reached, not missed
 
@@ -152,10 +152,10 @@ def test_blocks_are_small_where_steps_are_many():
 def test_hostile_records_count_nothing_or_their_clip():
     X = np.array([[np.nan, 1.0], [np.inf, 0.0], [1e300, 1e300], [1e-320, 0.0], [0.0, 0.0]])
     for one in (X, sp.csr_array(X)):
-        counts, reach = counted(
+        counts, sensitivity = counted(
             one, np.ones(5), ClippedGradient(Hinge(), 1.0), None, RowBounds(1.0)
         )
-        np.testing.assert_allclose(counts * reach.grid.step, -np.sqrt([0.5, 0.5]), rtol=1e-8)
+        np.testing.assert_allclose(counts * sensitivity.grid.step, -np.sqrt([0.5, 0.5]), rtol=1e-8)
 
 
 def test_entries_stored_twice_are_cut_off_once():
@@ -183,8 +183,10 @@ def test_counts_of_records(query):
     X, y, _ = records(250, 4)
     bounds = RowBounds(1.0)
     plain = view_of(X, y, bounds).ask(query).open(KEY)
-    counts, reach = counted(X, y, query, None, bounds)
-    np.testing.assert_allclose(counts * reach.grid.step, plain, atol=250 * reach.grid.step)
+    counts, sensitivity = counted(X, y, query, None, bounds)
+    np.testing.assert_allclose(
+        counts * sensitivity.grid.step, plain, atol=250 * sensitivity.grid.step
+    )
     single = counted(X[:1], y[:1], query, None, bounds)[0]
     assert math.isqrt(sum(int(c) ** 2 for c in single)) <= STEPS
 
@@ -193,12 +195,12 @@ def test_what_is_not_counted_is_refused():
     X, y, theta = records(20, 3)
     view = view_of(X, y, RowBounds(1.0))
     with pytest.raises(Refused, match="could not be computed"):
-        view.ask(LeastSquaresMoments(RowBounds(1.0), 1.0), steps=STEPS)
-    sealed = view.ask(ClippedGradient(Logistic(), 1.0), theta, steps=STEPS)
+        view.ask(LeastSquaresMoments(RowBounds(1.0), 1.0), resolution=STEPS)
+    sealed = view.ask(ClippedGradient(Logistic(), 1.0), theta, resolution=STEPS)
     with pytest.raises(Refused, match="released as it is"):
         sealed.through(Scale(2.0))
     with pytest.raises(Refused, match="no sum on a grid"):
-        Lane().step(1.0, sealed)
+        RunningSum().step(1.0, sealed)
 
 
 def test_threads_change_no_bit(monkeypatch):

@@ -56,15 +56,15 @@ def test_a_batch_is_the_sum_over_its_records(form):
         sealed = oracle.fixed(3, of=12).ask(ClippedGradient(Logistic(), 1.0))
         total = sealed.open(KEY)
         assert sorted(total) == [-0.5] * 3 + [0.0] * 9
-        assert sealed.reach.sampling == Sampling(0.25, fixed_size=True)
-        assert (sealed.reach.radius, sealed.reach.single) == (2.0, 1.0)
+        assert sealed.sensitivity.sampling == Sampling(0.25, fixed_size=True)
+        assert (sealed.sensitivity.radius, sealed.sensitivity.single) == (2.0, 1.0)
         seen.add(tuple(total))
     assert len(seen) > 15
 
 
 def test_a_batch_of_all_is_not_sampled():
     sealed = oracle_over(np.eye(4)).fixed(4, of=4).ask(ClippedGradient(Logistic(), 1.0))
-    assert sealed.reach.sampling == FULL
+    assert sealed.sensitivity.sampling == FULL
     np.testing.assert_array_equal(sealed.open(KEY), np.full(4, -0.5))
 
 
@@ -97,10 +97,10 @@ def test_keyed_coins_need_one_identity_per_record():
         KeyedCoins([1, 2]).draw(3, 1, 1)
 
 
-def test_the_empty_oracle_declares_the_same_reach():
+def test_the_empty_oracle_declares_the_same_sensitivity():
     full = oracle_over(np.eye(6)).fixed(2, of=6)
     empty = Oracle.empty(
         6, neighbouring="replace_one", bounds=RowBounds(1.0), source=SeededSource(0)
     ).fixed(2, of=6)
     query = ClippedGradient(Logistic(), 1.0)
-    assert full.ask(query).reach == empty.ask(query).reach
+    assert full.ask(query).sensitivity == empty.ask(query).sensitivity

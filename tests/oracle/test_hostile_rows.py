@@ -1,4 +1,5 @@
-"""Records made to break a bound: no sum moves further than its declared reach, none is lost."""
+"""Records made to break a bound: no sum moves further than its declared sensitivity, none is
+lost."""
 
 import itertools
 
@@ -112,7 +113,7 @@ def check_movement(without, values, radius, diameter, size):
 @every_intercept
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @pytest.mark.parametrize("at", THETAS)
-def test_no_record_moves_a_clipped_gradient_beyond_its_reach(form, intercept, loss, at):
+def test_no_record_moves_a_clipped_gradient_beyond_its_sensitivity(form, intercept, loss, at):
     query = ClippedGradient(loss, CLIP)
     theta = THETAS[at][: 3 + (intercept > 0)]
     assert query.diameter() == 2 * query.radius() == 2 * CLIP

@@ -71,10 +71,10 @@ def test_the_declared_movements_are_attained_and_not_exceeded():
     assert query.radius() == math.sqrt(2)
 
 
-def test_the_reach_follows_the_relation():
+def test_the_sensitivity_follows_the_relation():
     X, y = np.ones((3, 2)), np.ones(3)
-    assert moments(X, y).reach.radius == math.sqrt(2)
-    replaced = moments(X, y, neighbouring="replace_one").reach
+    assert moments(X, y).sensitivity.radius == math.sqrt(2)
+    replaced = moments(X, y, neighbouring="replace_one").sensitivity
     assert (replaced.radius, replaced.single) == (1.5 * math.sqrt(2), math.sqrt(2))
 
 

@@ -176,9 +176,11 @@ def test_the_objective_over_mapped_rows(form, loss):
     ).mapped(row_map)
     assert oracle.dimension == 4
     assert oracle.bounds.size == 1.0
-    reach = oracle.everything().function(loss).reach
-    assert reach.facts.lipschitz == loss.lipschitz  # rows of norm one: nothing else multiplies it
-    assert reach.facts.smoothness == loss.smoothness
+    sensitivity = oracle.everything().function(loss).sensitivity
+    assert (
+        sensitivity.facts.lipschitz == loss.lipschitz
+    )  # rows of norm one: nothing else multiplies it
+    assert sensitivity.facts.smoothness == loss.smoothness
     V, signs, _ = explicit(X, y, row_map)
     objective = Objective(mapped(X, y, row_map, form), loss)
     z = V @ theta

@@ -191,13 +191,13 @@ def movements(query, relation, form, records=None):
 @every_form
 @every_relation
 @pytest.mark.parametrize("query", queries() + queries("l1")[:2], ids=repr)
-def test_no_record_moves_a_sum_beyond_its_reach(query, relation, form):
+def test_no_record_moves_a_sum_beyond_its_sensitivity(query, relation, form):
     declared = query.diameter() if relation == "replace_one" else query.radius()
     moved = movements(query, relation, form)
     assert np.isfinite(list(moved.values())).all()
     worst = max(moved, key=moved.get)
     assert moved[worst] <= declared * (1 + 1e-9), worst
-    # The reach is not idle: some record gets there (Moments under replace_one: see below).
+    # The sensitivity is not idle: some record gets there (Moments under replace_one: see below).
     share = 0.81 if isinstance(query, Moments) and relation == "replace_one" else 1 - 1e-6
     assert moved[worst] >= share * declared
 
@@ -216,10 +216,10 @@ def test_the_oracle_declares_these_reaches(relation):
         CountPositive("l1"): 1.0,
     }
     for query, radius in stated.items():
-        reach = oracle.ask(query).reach
-        assert reach.radius == pytest.approx(radius, rel=1e-15)
-        assert reach.norm == query.norm
-        assert reach.single == query.radius()
+        sensitivity = oracle.ask(query).sensitivity
+        assert sensitivity.radius == pytest.approx(radius, rel=1e-15)
+        assert sensitivity.norm == query.norm
+        assert sensitivity.single == query.radius()
 
 
 @pytest.mark.parametrize("form", ["dense", "CSR", "torch"])

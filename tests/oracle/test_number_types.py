@@ -33,8 +33,10 @@ def moved(X, record, data_norm=1.0):
                 bounds=RowBounds(data_norm),
                 source=SeededSource(0),
             )
-            sealed = oracle.everything().ask(RowSum(data_norm), np.zeros(X.shape[1]), steps=steps)
-            step = 1.0 if sealed.reach.grid is None else sealed.reach.grid.step
+            sealed = oracle.everything().ask(
+                RowSum(data_norm), np.zeros(X.shape[1]), resolution=steps
+            )
+            step = 1.0 if sealed.sensitivity.grid is None else sealed.sensitivity.grid.step
             sums.append(np.asarray(sealed.open(KEY), dtype=float) * step)
         farthest = max(farthest, float(np.linalg.norm(sums[0] - sums[1])) / data_norm)
     return farthest

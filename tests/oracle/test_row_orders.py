@@ -91,7 +91,7 @@ def test_bounds_in_all_norms_are_attained(order):
     assert bounds.size == (2.0 if order <= 2 else math.inf)
 
 
-def test_the_reach_of_a_gradient_is_that_of_the_dual_norm():
+def test_the_sensitivity_of_a_gradient_is_that_of_the_dual_norm():
     problem = Problem(Huber(0.5), LpBall(1.5, 1.0), dual_norm=0.3)
     bounds = entry_bounds(problem)
     assert bounds == RowBounds(0.3, 0.0, math.inf, 3.0)

@@ -146,14 +146,14 @@ def test_a_batch_is_the_sum_over_the_chosen_records(form):
         total = view.ask(ClippedGradient(Logistic(), 1.0)).open(KEY)
         np.testing.assert_array_equal(total, expected)
         assert view.ask(CountRecords()).open(KEY) == [len(chosen)]
-        reach = view.ask(CountRecords()).reach
-        assert reach.sampling.rate == 0.1
-        assert not reach.sampling.full
+        sensitivity = view.ask(CountRecords()).sensitivity
+        assert sensitivity.sampling.rate == 0.1
+        assert not sensitivity.sampling.full
         sizes.add(len(chosen))
     assert len(sizes) > 2
     everyone = oracle.poisson(1.0).ask(CountRecords())
     assert everyone.open(KEY) == [40]
-    assert everyone.reach.sampling.full
+    assert everyone.sensitivity.sampling.full
 
 
 def test_drawing_noise_does_not_change_the_batches():

@@ -15,7 +15,7 @@ import torch
 from privopt.losses import Huber, Logistic
 from privopt.mechanisms.maps import Scale
 from privopt.noise import SeededSource
-from privopt.oracle import ClippedGradient, Oracle, Reach, RowBounds, Sealed
+from privopt.oracle import ClippedGradient, Oracle, RowBounds, Sealed, Sensitivity
 from privopt.oracle.sealed import KEY
 from privopt.privacy import Refused
 
@@ -178,17 +178,17 @@ def test_a_function_payload_is_as_closed(oracle):
 def test_printing_shows_nothing_of_the_data(oracle, sealed):
     things = [oracle, oracle.everything(), sealed, oracle.everything().function(Logistic())]
     texts = [f(thing) for thing in things for f in (repr, str, pprint.pformat)]
-    texts += [str([sealed]), f"{[sealed]}", str(sealed.reach), repr(Sealed), sealed.__doc__]
+    texts += [str([sealed]), f"{[sealed]}", str(sealed.sensitivity), repr(Sealed), sealed.__doc__]
     assert not any("414213" in text or "207106" in text for text in texts)
     assert repr(sealed) == repr(sealed.through(Scale(3.0)))
 
 
 def test_only_an_oracle_makes_a_sealed_value(sealed):
-    for key in (None, object(), "KEY", sealed.reach):
+    for key in (None, object(), "KEY", sealed.sensitivity):
         with pytest.raises(Refused):
-            Sealed(key, np.zeros(2), Reach("l2", 1.0, 1.0))
+            Sealed(key, np.zeros(2), Sensitivity("l2", 1.0, 1.0))
     with pytest.raises(TypeError):
-        Sealed(np.zeros(2), Reach("l2", 1.0, 1.0))
+        Sealed(np.zeros(2), Sensitivity("l2", 1.0, 1.0))
 
 
 @pytest.mark.parametrize("norm", ["l1", "linf", "coordinates", "function"])
@@ -203,13 +203,13 @@ def test_a_plain_function_is_not_a_map(sealed):
     assert seen == []
 
 
-def test_the_reach_of_an_image_keeps_everything_but_the_radius(oracle):
+def test_the_sensitivity_of_an_image_keeps_everything_but_the_radius(oracle):
     sealed = oracle.poisson(0.5).ask(ClippedGradient(Logistic(), 0.3))
     image = sealed.through(Scale(-2.0))
-    assert (image.reach.radius, image.reach.single) == (0.6, 0.6)
-    assert (sealed.reach.radius, sealed.reach.single) == (0.3, 0.3)
-    for name in ("norm", "cells", "view", "sampling", "lane", "facts"):
-        assert getattr(image.reach, name) == getattr(sealed.reach, name)
+    assert (image.sensitivity.radius, image.sensitivity.single) == (0.6, 0.6)
+    assert (sealed.sensitivity.radius, sealed.sensitivity.single) == (0.3, 0.3)
+    for name in ("norm", "cells", "view", "sampling", "running_sum", "facts"):
+        assert getattr(image.sensitivity, name) == getattr(sealed.sensitivity, name)
 
 
 @pytest.mark.parametrize(
@@ -223,13 +223,13 @@ def test_reach_counts_the_relation_once(neighbouring, factor):
         bounds=RowBounds(0.8, 0.6),
         source=SeededSource(0),
     ).everything()
-    reach = view.ask(ClippedGradient(Logistic(), 0.3)).reach
-    assert (reach.radius, reach.single) == (factor * 0.3, 0.3)
-    reach = view.function(Huber(2.5)).reach
-    assert reach.norm == "function"
-    assert reach.facts.lipschitz == pytest.approx(2.5)  # width times hypot(0.8, 0.6) = 1
-    assert reach.facts.smoothness == pytest.approx(1.0)
-    assert reach.facts.one_signed is False
-    assert reach.radius == factor * reach.facts.lipschitz
-    assert reach.single == reach.facts.lipschitz
-    assert view.function(Logistic()).reach.facts.one_signed is True
+    sensitivity = view.ask(ClippedGradient(Logistic(), 0.3)).sensitivity
+    assert (sensitivity.radius, sensitivity.single) == (factor * 0.3, 0.3)
+    sensitivity = view.function(Huber(2.5)).sensitivity
+    assert sensitivity.norm == "function"
+    assert sensitivity.facts.lipschitz == pytest.approx(2.5)  # width times hypot(0.8, 0.6) = 1
+    assert sensitivity.facts.smoothness == pytest.approx(1.0)
+    assert sensitivity.facts.one_signed is False
+    assert sensitivity.radius == factor * sensitivity.facts.lipschitz
+    assert sensitivity.single == sensitivity.facts.lipschitz
+    assert view.function(Logistic()).sensitivity.facts.one_signed is True

@@ -108,20 +108,20 @@ def test_no_weight_exceeds_its_envelope(loss, stale):
         for domain in (L1Ball(4.0), Simplex(4.0)):
             path, draw = followed(X, y, domain, loss, stale)
             draw.choose(scale, SeededSource(0))
-            trail, scores = draw._trail, VertexScores(domain, 5)
+            incremental_gradient, scores = draw._trail, VertexScores(domain, 5)
             for t in range(40):
                 path.move(*scores.entry(int(rng.integers(scores.count))), 2 / (t + 2))
                 heavy = draw._heavy
                 if len(heavy):
-                    gap = np.abs(trail.gradient() - draw._anchor)[heavy]
+                    gap = np.abs(incremental_gradient.gradient() - draw._anchor)[heavy]
                     assert gap.max() <= draw._drift()
                 before = draw._anchor.copy()
                 draw.choose(scale, SeededSource(0))
                 renewed += not np.array_equal(before, draw._anchor)
-                gap = np.abs(trail.gradient() - draw._anchor)
+                gap = np.abs(incremental_gradient.gradient() - draw._anchor)
                 assert (gap <= draw._room).all()
                 for k in range(5):
-                    assert 0 < draw._acceptance(k, trail.coordinate(k)) <= 1
+                    assert 0 < draw._acceptance(k, incremental_gradient.coordinate(k)) <= 1
     assert renewed > 0
 
 
@@ -219,4 +219,4 @@ def test_the_gate_draws_by_the_payload():
     assert 0 <= gate.release(PermuteAndFlip(2.0), sealed) < 12  # needs all scores, and gets them
     assert event.mechanism == "ExponentialMechanism"
     assert event.kinds[0].eta == 0.5
-    assert sealed.reach.radius == pytest.approx(4.0)
+    assert sealed.sensitivity.radius == pytest.approx(4.0)

@@ -119,17 +119,20 @@ def test_every_view_has_its_own_number():
         views += [block.everything(), block.poisson(0.3)]
         views += [inner.everything() for inner in block.blocks(2)]
     query = CountRecords()
-    numbers = [view.ask(query).reach.view for view in views]
+    numbers = [view.ask(query).sensitivity.view for view in views]
     assert len(set(numbers)) == len(views)
     assert 0 not in numbers  # the number that an event has by default
 
 
 def test_everything_asked_of_one_view_has_its_number():
     view = oracle_over(np.ones((12, 2))).poisson(0.5)
-    reaches = [view.ask(CountRecords()).reach, view.ask(ClippedGradient(Logistic(), 1.0)).reach]
-    reaches.append(view.function(Logistic()).reach)
-    assert len({reach.view for reach in reaches}) == 1
-    assert {reach.sampling.rate for reach in reaches} == {0.5}
+    sensitivities = [
+        view.ask(CountRecords()).sensitivity,
+        view.ask(ClippedGradient(Logistic(), 1.0)).sensitivity,
+    ]
+    sensitivities.append(view.function(Logistic()).sensitivity)
+    assert len({sensitivity.view for sensitivity in sensitivities}) == 1
+    assert {sensitivity.sampling.rate for sensitivity in sensitivities} == {0.5}
 
 
 # ------------------------------------------------------------ blocks
@@ -156,16 +159,16 @@ def test_blocks_are_disjoint_and_cover_all(form, relation, n, k):
     assert all(set(np.unique(total)) <= {-0.5, 0.0} for total in totals)
     sizes = [block.everything().ask(CountRecords()).open(KEY)[0] for block in blocks]
     assert max(sizes) - min(sizes) <= 1
-    cells = [block.everything().ask(query).reach.cells for block in blocks]
+    cells = [block.everything().ask(query).sensitivity.cells for block in blocks]
     assert cells == [((i,),) for i in range(k)]
-    assert oracle.everything().ask(query).reach.cells == (ROOT,)
+    assert oracle.everything().ask(query).sensitivity.cells == (ROOT,)
     assert {block.neighbouring for block in blocks} == {relation}
 
 
 def test_blocks_of_blocks_are_paths():
     blocks = oracle_over(np.eye(8)).blocks(2)
     cells = [
-        inner.poisson(0.5).ask(CountRecords()).reach.cells[0]
+        inner.poisson(0.5).ask(CountRecords()).sensitivity.cells[0]
         for block in blocks
         for inner in block.blocks(2)
     ]
@@ -198,11 +201,13 @@ def test_the_empty_oracle_reaches_exactly_as_a_full_one(relation):
         lambda view: view.function(Logistic()),
     ):
         for make in (lambda o: o.everything(), lambda o: o.poisson(0.1)):
-            assert ask(make(full)).reach == ask(make(empty)).reach
+            assert ask(make(full)).sensitivity == ask(make(empty)).sensitivity
     if relation != "add_remove":
         for one, other in zip(full.blocks(3), empty.blocks(3), strict=True):
             query = CountRecords()
-            assert one.everything().ask(query).reach == other.everything().ask(query).reach
+            assert (
+                one.everything().ask(query).sensitivity == other.everything().ask(query).sensitivity
+            )
 
 
 def test_the_empty_oracle_answers_zero():

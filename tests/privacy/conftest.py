@@ -44,12 +44,12 @@ def density(z):
     return np.exp(-(np.asarray(z) ** 2) / 2) / math.sqrt(2 * math.pi)
 
 
-def mean_over_normal(value, *breaks, reach=14.0, fine=0.25):
+def mean_over_normal(value, *breaks, sensitivity=14.0, fine=0.25):
     """E value(Z) by panels that end at every given break (and crowd around it)."""
-    edges = [np.arange(-reach, reach + fine, fine)]
+    edges = [np.arange(-sensitivity, sensitivity + fine, fine)]
     for point in breaks:
         edges.append([point])
-    edges = np.clip(np.concatenate([np.ravel(e) for e in edges]), -reach, reach)
+    edges = np.clip(np.concatenate([np.ravel(e) for e in edges]), -sensitivity, sensitivity)
     z, w = rule(edges)
     return float(np.sum(w * density(z) * value(z)))
 

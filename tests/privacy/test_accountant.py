@@ -11,7 +11,7 @@ from privopt.privacy import Accountant, Event, Log, Refused, Sampling, charge_of
 from privopt.privacy.kinds import (
     BoundedRange,
     Concentrated,
-    Gaussian,
+    GaussianKind,
     ObjectiveGaussian,
     Pure,
 )
@@ -52,11 +52,11 @@ def test_one_pure_release_with_delta_is_randomised_response(exact):
 @pytest.mark.parametrize(
     "charge",
     [
-        charge_of(Gaussian(0.01, 0.01)),
-        charge_of(Pure(0.1), Gaussian(1.0, 1.0)),
+        charge_of(GaussianKind(0.01, 0.01)),
+        charge_of(Pure(0.1), GaussianKind(1.0, 1.0)),
         charge_of(Concentrated(1e-4)),
         charge_of(ObjectiveGaussian(0.1, 0.0, True)),
-        poisson(0.1, Gaussian(0.1, 0.1)),
+        poisson(0.1, GaussianKind(0.1, 0.1)),
     ],
 )
 def test_without_delta_noise_with_gaussian_tails_guarantees_nothing(charge):
@@ -75,9 +75,9 @@ def test_nothing_costs_nothing():
 def test_gaussians_compose_exactly(exact):
     """Squares add: 0.3^2 * 4 + 0.5^2 + 0.2^2 * 9, whatever the order and the number."""
     charge = (
-        charge_of(Gaussian(0.3, 0.3), count=4)
-        + charge_of(Gaussian(0.5, 0.25))
-        + charge_of(Gaussian(0.2, 0.2), count=9)
+        charge_of(GaussianKind(0.3, 0.3), count=4)
+        + charge_of(GaussianKind(0.5, 0.25))
+        + charge_of(GaussianKind(0.2, 0.2), count=9)
     )
     mu = mp.sqrt(mp.mpf("0.97"))
     for relation in RELATIONS:
@@ -102,7 +102,7 @@ def test_concentrated_losses_add_and_dominate_the_gaussian(exact, relation):
 
 def test_a_gaussian_beside_a_concentrated_loss(exact):
     """mu = 0.5 and rho = 0.045 may be two Gaussians: 0.25 + 0.09 = 0.34."""
-    charge = charge_of(Gaussian(0.5, 0.5), Concentrated(0.045))
+    charge = charge_of(GaussianKind(0.5, 0.5), Concentrated(0.045))
     for delta in (1e-9, 1e-4):
         found = Accountant().epsilon(charge, delta)
         assert exact.gaussian_delta(found, math.sqrt(0.34)) <= delta
@@ -159,7 +159,9 @@ def responses_and_gaussian(exact, epsilons, mu):
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-8])
 def test_pure_and_gaussian_together(exact, delta):
-    charge = charge_of(Pure(0.5), count=3) + charge_of(Pure(0.2)) + charge_of(Gaussian(0.7, 0.7))
+    charge = (
+        charge_of(Pure(0.5), count=3) + charge_of(Pure(0.2)) + charge_of(GaussianKind(0.7, 0.7))
+    )
     truth = responses_and_gaussian(exact, [0.5, 0.5, 0.5, 0.2], 0.7)
     found = Accountant().epsilon(charge, delta)
     assert truth(found) <= delta * (1 + 1e-6)
@@ -177,7 +179,7 @@ def laplace_and_gaussian(exact, epsilon_l, mu, epsilon):
 def test_laplace_beside_gaussian_stays_below(exact):
     for epsilon_l, mu in ((0.5, 0.5), (1.5, 0.3)):
         for epsilon in (0.5, 1.5, 3.0):
-            found = Accountant().delta(charge_of(Pure(epsilon_l), Gaussian(mu, mu)), epsilon)
+            found = Accountant().delta(charge_of(Pure(epsilon_l), GaussianKind(mu, mu)), epsilon)
             assert laplace_and_gaussian(exact, epsilon_l, mu, epsilon) <= found
 
 
@@ -195,7 +197,7 @@ def batch_and_gaussian(exact, rate, mu, mu_g, epsilon):
 @pytest.mark.parametrize("relation", ["zero_out", "add_remove"])
 def test_a_batch_beside_a_gaussian(exact, relation):
     rate, mu, mu_g, delta = 0.2, 1.1, 0.4, 1e-5
-    charge = poisson(rate, Gaussian(mu, mu)) + charge_of(Gaussian(mu_g, mu_g))
+    charge = poisson(rate, GaussianKind(mu, mu)) + charge_of(GaussianKind(mu_g, mu_g))
     found = Accountant(relation).epsilon(charge, delta)
     assert batch_and_gaussian(exact, rate, mu, mu_g, found) <= delta * (1 + 1e-6)
     assert batch_and_gaussian(exact, rate, mu, mu_g, 0.99 * found) > delta
@@ -203,7 +205,7 @@ def test_a_batch_beside_a_gaussian(exact, relation):
 
 def test_a_batch_beside_a_concentrated_loss_takes_the_renyi_route(exact):
     rate, mu, rho, delta = 0.2, 1.1, 0.08, 1e-5
-    charge = poisson(rate, Gaussian(mu, mu)) + charge_of(Concentrated(rho))
+    charge = poisson(rate, GaussianKind(mu, mu)) + charge_of(Concentrated(rho))
     found = Accountant("zero_out").epsilon(charge, delta)
     # valid for the Gaussian that has this rho, and not absurdly far from it
     assert batch_and_gaussian(exact, rate, mu, math.sqrt(2 * rho), found) <= delta
@@ -229,12 +231,12 @@ def test_an_objective_beside_a_pure_release(exact):
 
 # ------------------------------------------------------------------------------ general shape
 MIXED = {
-    "gaussian": charge_of(Gaussian(0.8, 0.8), count=2),
+    "gaussian": charge_of(GaussianKind(0.8, 0.8), count=2),
     "pure": charge_of(Pure(0.4), count=5),
     "selection": charge_of(BoundedRange(0.4), count=30),
     "concentrated": charge_of(Concentrated(0.05)),
-    "objective": charge_of(ObjectiveGaussian(0.6, 0.2, False), Gaussian(0.1, 0.1)),
-    "pure and gaussian": charge_of(Pure(0.4), Gaussian(0.5, 0.5)),
+    "objective": charge_of(ObjectiveGaussian(0.6, 0.2, False), GaussianKind(0.1, 0.1)),
+    "pure and gaussian": charge_of(Pure(0.4), GaussianKind(0.5, 0.5)),
 }
 
 
@@ -254,7 +256,7 @@ def test_delta_of_a_batch_and_of_a_wide_objective_is_answered(relation):
     """Both are known to distributions only, which end at about 1e-13: delta stays above."""
     accountant = Accountant(relation)
     for charge in (
-        poisson(0.1, Gaussian(1.0, 1.0)),
+        poisson(0.1, GaussianKind(1.0, 1.0)),
         charge_of(ObjectiveGaussian(0.5, 0.1, False, 2)),
     ):
         epsilon = accountant.epsilon(charge, 1e-4)
@@ -266,20 +268,21 @@ def test_more_releases_and_less_delta_cost_more(name):
     accountant, charge = Accountant(), MIXED[name]
     here = accountant.epsilon(charge, 1e-5)
     assert accountant.epsilon(charge, 1e-6) > here
-    assert accountant.epsilon(charge + charge_of(Gaussian(0.3, 0.3)), 1e-5) > here
+    assert accountant.epsilon(charge + charge_of(GaussianKind(0.3, 0.3)), 1e-5) > here
 
 
 def test_a_spend_costs_its_dearest_leaf():
     log = Log()
-    log.append(Event("a", (Gaussian(0.5, 0.5),), cells=((0,),)))
+    log.append(Event("a", (GaussianKind(0.5, 0.5),), cells=((0,),)))
     log.append(Event("b", (Pure(0.3),), cells=((1,),)))
     for delta in (1e-9, 1e-2):
         each = [
-            Accountant().epsilon(charge_of(kind), delta) for kind in (Gaussian(0.5, 0.5), Pure(0.3))
+            Accountant().epsilon(charge_of(kind), delta)
+            for kind in (GaussianKind(0.5, 0.5), Pure(0.3))
         ]
         assert Accountant().epsilon(spend(log), delta) == max(each)
     assert Accountant().delta(spend(log), 0.2) == max(
-        Accountant().delta(charge_of(kind), 0.2) for kind in (Gaussian(0.5, 0.5), Pure(0.3))
+        Accountant().delta(charge_of(kind), 0.2) for kind in (GaussianKind(0.5, 0.5), Pure(0.3))
     )
 
 
@@ -293,7 +296,7 @@ def test_a_spend_costs_its_dearest_leaf():
             r"concentrated \+ objective_gaussian under zero_out at delta=1e-06",
         ),
         (
-            poisson(0.1, Gaussian(2.0, 1.0)) + charge_of(Concentrated(0.1)),
+            poisson(0.1, GaussianKind(2.0, 1.0)) + charge_of(Concentrated(0.1)),
             "replace_one",
             r"concentrated \+ sampled_gaussian under replace_one",
         ),
@@ -303,7 +306,7 @@ def test_a_spend_costs_its_dearest_leaf():
             "objective_gaussian on a Poisson batch under zero_out: release it on all records",
         ),
         (
-            poisson(0.1, Concentrated(0.1), Gaussian(1.0, 1.0)),
+            poisson(0.1, Concentrated(0.1), GaussianKind(1.0, 1.0)),
             "add_remove",
             r"concentrated \+ gaussian on a Poisson batch under add_remove",
         ),
@@ -330,13 +333,13 @@ def test_calibration_refuses_what_noise_cannot_help():
     with pytest.raises(Refused, match="no amount of noise reaches epsilon=1 at delta=0"):
         Accountant().calibrate(lambda m: charge_of(Pure(1 / m), Pure(1.5)), 1.0, 0.0)
     with pytest.raises(Refused, match="no amount of noise"):
-        Accountant().calibrate(lambda m: charge_of(Gaussian(1 / m, 1 / m)), 1.0, 0.0)
+        Accountant().calibrate(lambda m: charge_of(GaussianKind(1 / m, 1 / m)), 1.0, 0.0)
 
 
 def test_calibration_does_not_depend_on_its_start():
     found = [
         Accountant().calibrate(
-            lambda m: charge_of(Gaussian(1 / m, 1 / m)), 1.0, 1e-6, start=start, tolerance=1e-6
+            lambda m: charge_of(GaussianKind(1 / m, 1 / m)), 1.0, 1e-6, start=start, tolerance=1e-6
         )
         for start in (1e-4, 1.0, 1e4)
     ]
@@ -344,7 +347,7 @@ def test_calibration_does_not_depend_on_its_start():
     assert found[0] == pytest.approx(4.225, abs=5e-4)
 
 
-@pytest.mark.parametrize("kind", [Pure(0.3), Gaussian(0.7, 0.7), BoundedRange(0.5)])
+@pytest.mark.parametrize("kind", [Pure(0.3), GaussianKind(0.7, 0.7), BoundedRange(0.5)])
 def test_numbers_that_are_none_are_refused(kind):
     """An epsilon at a delta of NaN would come out as zero."""
     accountant, charge = Accountant(), charge_of(kind)

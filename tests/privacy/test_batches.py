@@ -21,7 +21,7 @@ from privopt.privacy.batches import batch_charge
 from privopt.privacy.convolve import epsilon_of, self_composed
 from privopt.privacy.kinds import (
     FixedSizeGaussian,
-    Gaussian,
+    GaussianKind,
     ObjectiveGaussian,
     Pure,
     gaussian_distribution,
@@ -202,7 +202,7 @@ def test_a_fixed_batch_of_pure_releases():
 
 @pytest.mark.parametrize("relation", ["zero_out", "add_remove"])
 def test_fixed_size_is_accounted_under_replace_one_only(relation):
-    for kind in (Gaussian(1.0, 1.0), Pure(0.5)):
+    for kind in (GaussianKind(1.0, 1.0), Pure(0.5)):
         charge = Counter({Step(Sampling(0.1, fixed_size=True), (kind,)): 3})
         with pytest.raises(Refused, match="fixed size"):
             Accountant(relation).epsilon(charge, 1e-6)
@@ -219,7 +219,7 @@ def test_a_certificate_names_the_design():
     log = Log()
     for view in range(1, 9):
         design = Sampling(0.1, fixed_size=view % 2 == 0)
-        log.append(Event("Gaussian", (Gaussian(0.5, 0.25),), view=view, sampling=design))
+        log.append(Event("Gaussian", (GaussianKind(0.5, 0.25),), view=view, sampling=design))
     budget = Budget(5.0, 1e-6, "replace_one")
     made = Certificate.from_log(log, budget, solver="x", private=True)
     text = made.to_json()

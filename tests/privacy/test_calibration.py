@@ -14,7 +14,7 @@ from dp_accounting import NeighboringRelation
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from privopt.privacy import Accountant, Sampling, charge_of
-from privopt.privacy.kinds import Concentrated, Gaussian, ObjectiveGaussian, Pure
+from privopt.privacy.kinds import Concentrated, GaussianKind, ObjectiveGaussian, Pure
 from privopt.privacy.profiles import gaussian_mu, smallest_holding
 from privopt.privacy.spend import Step
 
@@ -32,14 +32,14 @@ def test_400_gaussian_calibrations(exact):
     for index, rng, epsilon, delta in settings(10, 400):
         count = int(rng.choice([1, 2, 10, 137, 10_000]))
         relation = RELATIONS[index % 3]
-        reach = 2.0 if relation == "replace_one" else 1.0
+        sensitivity = 2.0 if relation == "replace_one" else 1.0
 
-        def charge(m, count=count, reach=reach):
-            return charge_of(Gaussian(reach / m, 1 / m), count=count)
+        def charge(m, count=count, sensitivity=sensitivity):
+            return charge_of(GaussianKind(sensitivity / m, 1 / m), count=count)
 
         start = 2 * math.sqrt(count) / gaussian_mu(epsilon, delta)
         m = Accountant(relation).calibrate(charge, epsilon, delta, start=start)
-        mu = mp.sqrt(count) * reach / mp.mpf(m)
+        mu = mp.sqrt(count) * sensitivity / mp.mpf(m)
         assert exact.gaussian_delta(epsilon, mu) <= mp.mpf(delta)
         assert exact.gaussian_delta(0.99 * epsilon, mu) > mp.mpf(delta)
         # gaussian_mu answers the same question without a search over charges
@@ -142,17 +142,19 @@ def test_51_objective_calibrations_after_gaussians(exact, relation, count):
     for _, rng, epsilon, delta in settings(18 + RELATIONS.index(relation), count):
         c, one_signed = objective_setting(rng, epsilon)
         share, times = rng.uniform(0.05, 0.95), int(rng.integers(1, 5))
-        reach = 2.0 if relation == "replace_one" else 1.0
+        sensitivity = 2.0 if relation == "replace_one" else 1.0
 
-        def charge(m, c=c, one_signed=one_signed, share=share, times=times, reach=reach):
+        def charge(
+            m, c=c, one_signed=one_signed, share=share, times=times, sensitivity=sensitivity
+        ):
             mu = math.sqrt(share / times) / m
-            together = charge_of(Gaussian(reach * mu, mu), count=times)
+            together = charge_of(GaussianKind(sensitivity * mu, mu), count=times)
             return together + charge_of(ObjectiveGaussian(math.sqrt(1 - share) / m, c, one_signed))
 
-        start = 1.1 * reach / gaussian_mu(epsilon - c, delta)
+        start = 1.1 * sensitivity / gaussian_mu(epsilon - c, delta)
         m = Accountant(relation).calibrate(charge, epsilon, delta, start=start, tolerance=5e-3)
         kind = ObjectiveGaussian(math.sqrt(1 - share) / m, c, one_signed)
-        mu_g = reach * math.sqrt(share) / m
+        mu_g = sensitivity * math.sqrt(share) / m
         check_objective(exact, kind, relation, mu_g, epsilon, delta)
 
 
@@ -180,10 +182,10 @@ def test_9_poisson_calibrations():
         relation = RELATIONS[index % 3]
         rate, count = float(10 ** rng.uniform(-2, -0.5)), int(rng.integers(1, 12))
         epsilon, delta = float(10 ** rng.uniform(-0.3, 0.4)), float(10 ** rng.uniform(-8, -4))
-        reach = 2.0 if relation == "replace_one" else 1.0
+        sensitivity = 2.0 if relation == "replace_one" else 1.0
 
-        def charge(m, rate=rate, count=count, reach=reach):
-            return Counter({Step(Sampling(rate), (Gaussian(reach / m, 1 / m),)): count})
+        def charge(m, rate=rate, count=count, sensitivity=sensitivity):
+            return Counter({Step(Sampling(rate), (GaussianKind(sensitivity / m, 1 / m),)): count})
 
         m = Accountant(relation).calibrate(charge, epsilon, delta, tolerance=5e-3)
         step = 2e-3 * epsilon / math.sqrt(count)
@@ -222,7 +224,7 @@ def test_a_long_sampled_run_against_the_finest_grid():
     towards more loss, and never below it."""
 
     def charge(m):
-        return Counter({Step(Sampling(0.01), (Gaussian(1 / m, 1 / m),)): 10_000})
+        return Counter({Step(Sampling(0.01), (GaussianKind(1 / m, 1 / m),)): 10_000})
 
     def finest(m):
         one = pld.from_gaussian_mechanism(m, value_discretization_interval=1e-5, sampling_prob=0.01)

@@ -21,8 +21,8 @@ from privopt.privacy import (
     spend,
 )
 from privopt.privacy.certificate import round_up
-from privopt.privacy.events import LanePath, LanePosition
-from privopt.privacy.kinds import BoundedRange, Concentrated, Gaussian, ObjectiveGaussian, Pure
+from privopt.privacy.events import RunningSumPath, RunningSumPosition
+from privopt.privacy.kinds import BoundedRange, Concentrated, GaussianKind, ObjectiveGaussian, Pure
 
 
 def log_of(*events):
@@ -42,25 +42,30 @@ def released(*kinds, **more):
 
 
 def running_sum():
-    path = LanePath([0.0, math.log(0.5)], [(0,), (1,)], [1.0, 2.0])
+    path = RunningSumPath([0.0, math.log(0.5)], [(0,), (1,)], [1.0, 2.0])
     return [
-        Event("lane", (kind,), cells=(), lane=LanePosition(path, 1))
-        for kind in (Gaussian(0.2, 0.2), BoundedRange(0.1))
+        Event("lane", (kind,), cells=(), running_sum=RunningSumPosition(path, 1))
+        for kind in (GaussianKind(0.2, 0.2), BoundedRange(0.1))
     ]
 
 
 LOGS = {
     "nothing": log_of(),
     "pure": log_of(released(Pure(0.5)), released(Pure(0.5)), released(BoundedRange(0.25))),
-    "gaussian": log_of(released(Gaussian(0.3, 0.15)), released(Gaussian(0.2, 0.2), cells=((0,),))),
+    "gaussian": log_of(
+        released(GaussianKind(0.3, 0.15)), released(GaussianKind(0.2, 0.2), cells=((0,),))
+    ),
     "concentrated": log_of(released(Concentrated(0.01))),
-    "objective": log_of(released(ObjectiveGaussian(0.4, 0.1, False), Gaussian(0.1, 0.1))),
+    "objective": log_of(released(ObjectiveGaussian(0.4, 0.1, False), GaussianKind(0.1, 0.1))),
     "batches": log_of(
-        *(released(Gaussian(0.3, 0.3), view=view // 2, sampling=Sampling(0.3)) for view in range(6))
+        *(
+            released(GaussianKind(0.3, 0.3), view=view // 2, sampling=Sampling(0.3))
+            for view in range(6)
+        )
     ),
     "running sum": log_of(*running_sum()),
     "incomparable cells": log_of(
-        released(Gaussian(0.3, 0.3), cells=((0, 1),)), released(Pure(0.2), cells=((2,),))
+        released(GaussianKind(0.3, 0.3), cells=((0, 1),)), released(Pure(0.2), cells=((2,),))
     ),
 }
 
@@ -132,7 +137,9 @@ def test_every_cell_that_matters_is_listed_and_the_worst_one_counts():
     certificate = certify(LOGS["incomparable cells"])
     assert [cell for cell, _ in certificate.charges] == [(0, 1), (2,)]
     assert certificate.cells == 2
-    each = [Accountant().epsilon(charge_of(kind), 1e-5) for kind in (Gaussian(0.3, 0.3), Pure(0.2))]
+    each = [
+        Accountant().epsilon(charge_of(kind), 1e-5) for kind in (GaussianKind(0.3, 0.3), Pure(0.2))
+    ]
     assert certificate.epsilon == max(each)
 
 
@@ -199,7 +206,7 @@ def test_no_certificate_above_the_budget():
 def test_no_certificate_beyond_the_plan():
     plan = spend(LOGS["gaussian"])
     assert certify(LOGS["gaussian"], planned=plan).epsilon > 0
-    more = log_of(*LOGS["gaussian"], released(Gaussian(0.01, 0.01)))
+    more = log_of(*LOGS["gaussian"], released(GaussianKind(0.01, 0.01)))
     with pytest.raises(Refused, match="a_solver released more than it had planned"):
         certify(more, planned=plan)
     with pytest.raises(Refused, match="released more than it had planned"):

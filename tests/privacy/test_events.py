@@ -11,7 +11,7 @@ from privopt.privacy.kinds import (
     BoundedRange,
     Concentrated,
     FixedSizeGaussian,
-    Gaussian,
+    GaussianKind,
     ObjectiveGaussian,
     Pure,
     SampledGaussian,
@@ -20,14 +20,14 @@ from privopt.privacy.kinds import (
 from privopt.privacy.tuning import Tuned
 
 EXAMPLES = [
-    Gaussian(0.5, 0.25),
+    GaussianKind(0.5, 0.25),
     Pure(0.3),
     BoundedRange(0.2),
     Concentrated(0.01),
     ObjectiveGaussian(0.4, 0.1, True, 2),
     SampledGaussian(0.1, 0.7),
     FixedSizeGaussian(0.1, 0.7),
-    Tuned("poisson", 3.0, 0.0, (((Pure(0.1), 2),), ((Gaussian(0.5, 0.25), 1),))),
+    Tuned("poisson", 3.0, 0.0, (((Pure(0.1), 2),), ((GaussianKind(0.5, 0.25), 1),))),
 ]
 
 
@@ -92,8 +92,8 @@ def test_an_unknown_kind_is_refused_by_name(data):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda v: Gaussian(v, 1.0),
-        lambda v: Gaussian(1.0, v),
+        lambda v: GaussianKind(v, 1.0),
+        lambda v: GaussianKind(1.0, v),
         Pure,
         BoundedRange,
         Concentrated,

@@ -28,7 +28,7 @@ from privopt.privacy.factorizations.blt import best_buffers
 from privopt.privacy.factorizations.dense import encoder_of
 from privopt.privacy.factorizations.separated_nodes import most_squared_nodes
 from privopt.privacy.factorizations.toeplitz import inverse_series
-from privopt.privacy.kinds import Gaussian
+from privopt.privacy.kinds import GaussianKind
 from privopt.privacy.participation import Participation
 
 SINGLE = Participation.single_pass()
@@ -348,7 +348,7 @@ def test_published_values(row):
     assert found == squared
     mu = math.sqrt(found) / sigma
     assert gaussian_conversion(mu, delta, "renyi_grid") == pytest.approx(by_grid, abs=1e-6)
-    epsilon = Accountant("zero_out").epsilon(charge_of(Gaussian(mu, mu)), delta)
+    epsilon = Accountant("zero_out").epsilon(charge_of(GaussianKind(mu, mu)), delta)
     assert epsilon == pytest.approx(exact, abs=1e-6)
     # Charged by what is released, never more.
     assert Restarts(noise.steps, noise.every, completion).sensitivity_squared(rule) <= squared

@@ -24,7 +24,7 @@ from privopt.privacy.filters import (
     rest,
     spent,
 )
-from privopt.privacy.kinds import BoundedRange, Concentrated, Gaussian, ObjectiveGaussian, Pure
+from privopt.privacy.kinds import BoundedRange, Concentrated, GaussianKind, ObjectiveGaussian, Pure
 from privopt.privacy.profiles import gaussian_delta, gaussian_epsilon, gaussian_mu
 from privopt.privacy.spend import Step
 
@@ -80,7 +80,7 @@ def test_the_probit_of_the_logistic_function_is_concave():
 
 
 def test_what_has_no_gaussian_bound():
-    sampled: Counter = Counter({Step(Sampling(0.1), (Gaussian(1.0, 1.0),)): 3})
+    sampled: Counter = Counter({Step(Sampling(0.1), (GaussianKind(1.0, 1.0),)): 3})
     assert gaussian_square(sampled, "zero_out") is None
     for kind in (Concentrated(0.1), ObjectiveGaussian(0.1, 0.1, True)):
         assert gaussian_square(charge_of(kind), "zero_out") is None
@@ -117,7 +117,7 @@ def test_the_filter_withstands_who_chooses_after_seeing():
     epsilon, delta = 1.0, 0.05
     first = 0.6 * gaussian_mu(epsilon, delta)
     left = Remaining.whole(Budget(epsilon, delta), "gaussian").after(
-        cost(Gaussian(first, first), budget=Budget(epsilon, delta))
+        cost(GaussianKind(first, first), budget=Budget(epsilon, delta))
     )
     second = math.sqrt(left.square / SQUARE_UNITS)
     admitted = brentq(lambda e: gaussian_bound(Pure(e)) - second, 1e-6, 5.0)
@@ -139,7 +139,7 @@ def test_gaussian_fits_add_up_as_the_accountant_says():
     left = Remaining.whole(BUDGET, "auto")
     union: Counter = Counter()
     for k in range(1, 8):
-        charge = charge_of(Gaussian(0.05 * k, 0.05 * k), count=k)
+        charge = charge_of(GaussianKind(0.05 * k, 0.05 * k), count=k)
         union.update(charge)
         found = left.after(Cost.of(Spend({(): charge}), BUDGET))
         if found is None:
@@ -158,7 +158,10 @@ def test_gaussian_fits_add_up_as_the_accountant_says():
 def test_one_fit_may_take_everything():
     mu = gaussian_mu(BUDGET.epsilon, BUDGET.delta)
     more = 1.001 * mu
-    for whole, beyond in ((Gaussian(mu, mu), Gaussian(more, more)), (Pure(3.0), Pure(3.001))):
+    for whole, beyond in (
+        (GaussianKind(mu, mu), GaussianKind(more, more)),
+        (Pure(3.0), Pure(3.001)),
+    ):
         for composition in ("auto", "basic"):
             left = Remaining.whole(BUDGET, composition)
             assert left.after(cost(whole)) is not None, (whole, composition)
@@ -168,7 +171,7 @@ def test_one_fit_may_take_everything():
 def test_basic_adds_epsilons_and_deltas():
     left = Remaining.whole(BUDGET, "basic")
     mu = gaussian_mu(0.5, 1e-7)
-    each = cost(Gaussian(mu, mu), budget=Budget(0.5, 1e-7))
+    each = cost(GaussianKind(mu, mu), budget=Budget(0.5, 1e-7))
     for _ in range(5):
         left = left.after(each)
     assert spent(BUDGET, left)[0] == pytest.approx(2.5, rel=1e-6)
@@ -184,7 +187,7 @@ def test_auto_turns_gaussian_once_and_only_for_gaussian_noise():
     left = left.after(cost(ObjectiveGaussian(0.05, 0.1, True), budget=Budget(0.6, 1e-7)))
     assert not left.gaussian
     room = rest(BUDGET, left)
-    left = left.after(cost(Gaussian(0.01, 0.01)))
+    left = left.after(cost(GaussianKind(0.01, 0.01)))
     assert left.gaussian
     assert left.square < SQUARE_UNITS * gaussian_mu(*room) ** 2
     assert left.after(cost(ObjectiveGaussian(0.05, 0.1, True))) is None
@@ -195,8 +198,8 @@ def test_the_passage_leaves_what_the_rest_allows():
     """(e, d) basic first, then a Gaussian account of the remaining (epsilon, delta)."""
     left = Remaining.whole(BUDGET, "auto").after(cost(Pure(2.0)))
     mu = gaussian_mu(1.0, BUDGET.delta)
-    assert left.after(cost(Gaussian(1.0001 * mu, mu))) is None
-    assert rest(BUDGET, left.after(cost(Gaussian(0.9999 * mu, mu))))[0] < 0.02
+    assert left.after(cost(GaussianKind(1.0001 * mu, mu))) is None
+    assert rest(BUDGET, left.after(cost(GaussianKind(0.9999 * mu, mu))))[0] < 0.02
 
 
 def test_refunds():
@@ -206,12 +209,12 @@ def test_refunds():
     gaussian = Remaining.whole(BUDGET, "gaussian")
     assert gaussian.after(one).refunded(one, was_gaussian=True) == gaussian
     # paid before the passage, given back after it: lost, never counted twice
-    turned = Remaining.whole(BUDGET, "auto").after(one).after(cost(Gaussian(0.1, 0.1)))
+    turned = Remaining.whole(BUDGET, "auto").after(one).after(cost(GaussianKind(0.1, 0.1)))
     assert turned.refunded(one, was_gaussian=False) == turned
 
 
 def test_sampled_fits_are_charged_with_their_own_epsilon():
-    charge: Counter = Counter({Step(Sampling(0.05), (Gaussian(1.0, 1.0),)): 10})
+    charge: Counter = Counter({Step(Sampling(0.05), (GaussianKind(1.0, 1.0),)): 10})
     epsilon = Accountant().epsilon(charge, 1e-6)
     found = Cost.of(Spend({(): charge}), Budget(1.01 * epsilon, 1e-6))
     assert found.epsilon >= epsilon * EPSILON_UNITS
@@ -228,7 +231,7 @@ def test_costs_are_rounded_up(epsilon, parts):
 
 def test_an_infinite_or_huge_cost_is_never_admitted():
     everything = Remaining.whole(Budget(1e12, 0.5), "basic")
-    assert everything.after(cost(Gaussian(1.0, 1.0), budget=Budget(1.0))) is None
+    assert everything.after(cost(GaussianKind(1.0, 1.0), budget=Budget(1.0))) is None
     assert everything.after(cost(Pure(1e9), budget=Budget(1e9))) is None
 
 
@@ -243,7 +246,9 @@ def test_bad_compositions(budget, composition, words):
 
 def test_cells_pay_for_the_worst():
     """Disjoint parts of the data: the dearest part counts."""
-    spend = Spend({(0,): charge_of(Gaussian(0.3, 0.3)), (1,): charge_of(Gaussian(0.1, 0.1))})
+    spend = Spend(
+        {(0,): charge_of(GaussianKind(0.3, 0.3)), (1,): charge_of(GaussianKind(0.1, 0.1))}
+    )
     found = Cost.of(spend, BUDGET)
     assert found.square == pytest.approx(0.09 * SQUARE_UNITS, rel=1e-9)
     assert found.epsilon == pytest.approx(gaussian_epsilon(0.3, 1e-6) * EPSILON_UNITS, rel=1e-9)

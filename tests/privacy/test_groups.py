@@ -16,7 +16,7 @@ from privopt.privacy.groups import grouped, of_group
 from privopt.privacy.kinds import (
     BoundedRange,
     Concentrated,
-    Gaussian,
+    GaussianKind,
     ObjectiveGaussian,
     Pure,
     SampledGaussian,
@@ -32,8 +32,9 @@ def epsilon(*kinds, relation="zero_out", delta=DELTA):
 
 @pytest.mark.parametrize("size", [2, 3, 7])
 def test_noise_on_a_sum_moves_by_the_sum(size):
-    """k records, each at its reach and all in one direction, shift the mean k times as far."""
-    assert epsilon(of_group(Gaussian(0.3, 0.3), size)) == gaussian_epsilon(0.3 * size, DELTA)
+    """k records, each at its sensitivity and all in one direction, shift the mean k times as
+    far."""
+    assert epsilon(of_group(GaussianKind(0.3, 0.3), size)) == gaussian_epsilon(0.3 * size, DELTA)
     assert epsilon(of_group(Pure(0.2), size), delta=0.0) == pytest.approx(0.2 * size)
     # A Gaussian is mu^2/2-zCDP, and its k-fold shift (k mu)^2/2-zCDP.
     assert of_group(Concentrated(0.3**2 / 2), size).rho == pytest.approx((0.3 * size) ** 2 / 2)
@@ -88,20 +89,20 @@ def test_the_determinant_of_several_rows():
 
 def test_spend_of_a_group():
     log = Log()
-    log.append(Event("g", (Gaussian(0.2, 0.2), Pure(0.1))))
-    log.append(Event("g", (Gaussian(0.2, 0.2), Pure(0.1))))
+    log.append(Event("g", (GaussianKind(0.2, 0.2), Pure(0.1))))
+    log.append(Event("g", (GaussianKind(0.2, 0.2), Pure(0.1))))
     ((cell, charge),) = grouped(spend(log), 3).frontier()
     (step,) = charge
     assert cell == ()
     assert charge == Counter({step: 2})
-    assert step.kinds == (Gaussian(3 * 0.2, 3 * 0.2), Pure(3 * 0.1))
+    assert step.kinds == (GaussianKind(3 * 0.2, 3 * 0.2), Pure(3 * 0.1))
     assert grouped(spend(log), 1) == spend(log)
 
 
 def test_what_has_no_theorem_is_refused():
     sampled, parts = Log(), Log()
-    sampled.append(Event("g", (Gaussian(0.2, 0.2),), sampling=Sampling(0.1)))
-    parts.append(Event("g", (Gaussian(0.2, 0.2),), cells=((0,),)))
+    sampled.append(Event("g", (GaussianKind(0.2, 0.2),), sampling=Sampling(0.1)))
+    parts.append(Event("g", (GaussianKind(0.2, 0.2),), cells=((0,),)))
     with pytest.raises(Refused, match="several rows of one user in a sampled batch"):
         grouped(spend(sampled), 2)
     with pytest.raises(Refused, match="may lie in several parts of the data"):

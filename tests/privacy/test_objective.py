@@ -13,7 +13,7 @@ import pytest
 from scipy.special import ndtr
 
 from privopt.privacy import Accountant, charge_of
-from privopt.privacy.kinds import Gaussian, ObjectiveGaussian
+from privopt.privacy.kinds import GaussianKind, ObjectiveGaussian
 
 LAMBDA = 1.0
 
@@ -61,10 +61,10 @@ def released(record, others, sigma):
 
 def divergence(exact, first, second, others, sigma, epsilon, mu_g=0.0):
     """Hockey-stick divergence of the two releases, composed with a mu_g-GDP one."""
-    reach = (9 * sigma + 2.5) / LAMBDA
-    fine = np.linspace(-reach, reach, 120)
+    sensitivity = (9 * sigma + 2.5) / LAMBDA
+    fine = np.linspace(-sensitivity, sensitivity, 120)
     breaks = np.concatenate([first.breaks, second.breaks, others.breaks])
-    theta, w = exact.rule(np.concatenate([fine, np.clip(breaks, -reach, reach)]))
+    theta, w = exact.rule(np.concatenate([fine, np.clip(breaks, -sensitivity, sensitivity)]))
     p, q = (released(record, others, sigma)(theta) for record in (first, second))
     assert np.sum(w * p) == pytest.approx(1, abs=1e-9)
     assert np.sum(w * q) == pytest.approx(1, abs=1e-9)
@@ -115,7 +115,7 @@ def test_the_true_densities_stay_below_the_accountant(exact, records, relation, 
         kind = ObjectiveGaussian(mu, math.log1p(smoothness / LAMBDA), records == "one_signed")
         charge = charge_of(kind)
         if mu_g:
-            charge += charge_of(Gaussian(mu_g, mu_g))
+            charge += charge_of(GaussianKind(mu_g, mu_g))
         for epsilon in (0.5, 2.5):
             worst = max(
                 divergence(exact, p, q, others, 1 / mu, epsilon, mu_g)
@@ -193,7 +193,7 @@ def together(exact, losses, mu_g):
 )
 def test_three_objectives_and_gaussians(exact, parts, mu_g, one_signed):
     """Not below the exact sum of the documented losses, and at most one per cent above it."""
-    charge = charge_of(Gaussian(mu_g / 2, mu_g / 2), count=4)
+    charge = charge_of(GaussianKind(mu_g / 2, mu_g / 2), count=4)
     for mu, c in parts:
         charge += charge_of(ObjectiveGaussian(mu, c, one_signed))
     back = "truncated" if one_signed else "folded"
@@ -207,7 +207,9 @@ def test_three_objectives_and_gaussians(exact, parts, mu_g, one_signed):
 
 def test_the_same_objective_twice(exact):
     mu, c, mu_g = 0.6, 0.15, 0.2
-    charge = charge_of(ObjectiveGaussian(mu, c, True), count=2) + charge_of(Gaussian(mu_g, mu_g))
+    charge = charge_of(ObjectiveGaussian(mu, c, True), count=2) + charge_of(
+        GaussianKind(mu_g, mu_g)
+    )
     truth = together(exact, [nodes(exact, "truncated", mu, c)] * 2, mu_g)
     found = Accountant("add_remove").epsilon(charge, 1e-5)
     assert truth(found) <= 1e-5 * (1 + 1e-6)
@@ -217,7 +219,7 @@ def test_the_same_objective_twice(exact):
 def test_replaced_objectives_together(exact):
     """Between one common direction (c + 2 mu^2 + 2 mu |Z|) and the longest possible projection."""
     parts, mu_g = [(0.3, 0.2), (0.4, 0.1)], 0.5
-    charge = charge_of(Gaussian(mu_g, mu_g / 2))
+    charge = charge_of(GaussianKind(mu_g, mu_g / 2))
     for mu, c in parts:
         charge += charge_of(ObjectiveGaussian(mu, c, False))
     line = together(exact, [nodes(exact, "folded", 2 * mu, c) for mu, c in parts], mu_g)
@@ -234,7 +236,7 @@ def test_a_wider_subspace_is_bounded_by_its_chi_loss(exact):
     r, w = exact.rule([0.0, 2.0, 4.5, 9.5])
     chance = w * r**2 * np.exp(-(r**2) / 2) * math.sqrt(2 / math.pi)
     truth = together(exact, [(c + mu**2 / 2 + mu * r, chance)], mu_g)
-    charge = charge_of(ObjectiveGaussian(mu, c, False, 3), Gaussian(mu_g, mu_g))
+    charge = charge_of(ObjectiveGaussian(mu, c, False, 3), GaussianKind(mu_g, mu_g))
     found = Accountant().epsilon(charge, 1e-6)
     assert truth(found) <= 1e-6 * (1 + 1e-6)
     assert truth(0.99 * found) > 1e-6

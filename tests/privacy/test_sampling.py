@@ -15,7 +15,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from privopt.privacy import Accountant, Event, Log, Sampling, charge_of, spend
-from privopt.privacy.kinds import Gaussian, Pure, SampledGaussian
+from privopt.privacy.kinds import GaussianKind, Pure, SampledGaussian
 from privopt.privacy.spend import Step
 
 
@@ -27,9 +27,9 @@ def poisson(rate, *kinds, count=1):
 def test_one_gaussian_release_under_each_relation():
     delta = 1e-6
     for relation in ("zero_out", "add_remove"):
-        found = Accountant(relation).epsilon(charge_of(Gaussian(1, 1)), delta)
+        found = Accountant(relation).epsilon(charge_of(GaussianKind(1, 1)), delta)
         assert found == pytest.approx(4.887, abs=5e-4)
-    found = Accountant("replace_one").epsilon(charge_of(Gaussian(2, 1)), delta)
+    found = Accountant("replace_one").epsilon(charge_of(GaussianKind(2, 1)), delta)
     assert found == pytest.approx(10.997, abs=5e-4)
 
 
@@ -39,7 +39,7 @@ def test_one_gaussian_release_under_each_relation():
 )
 def test_a_thousand_poisson_batches(relation, mu, epsilon):
     """sigma = 1, q = .01: one record reaches 1, two records differ by 2."""
-    charge = poisson(0.01, Gaussian(mu, 1.0), count=1000)
+    charge = poisson(0.01, GaussianKind(mu, 1.0), count=1000)
     assert Accountant(relation).epsilon(charge, 1e-5) == pytest.approx(epsilon, rel=0.01)
 
 
@@ -48,7 +48,7 @@ def test_the_same_thousand_batches_by_the_oracle_library():
     event = SelfComposedDpEvent(PoissonSampledDpEvent(0.01, GaussianDpEvent(1.0)), 1000)
     accountant.compose(event)
     direct = accountant.get_epsilon(1e-5)
-    ours = Accountant("add_remove").epsilon(poisson(0.01, Gaussian(1, 1), count=1000), 1e-5)
+    ours = Accountant("add_remove").epsilon(poisson(0.01, GaussianKind(1, 1), count=1000), 1e-5)
     assert 0.99 * direct <= ours <= direct * 1.0001
 
 
@@ -58,7 +58,7 @@ def batches(questions, same_batch):
     for _ in range(200):
         for question in range(questions):
             view += 1 if question == 0 or not same_batch else 0
-            kind = Gaussian(1 / 1.2, 1 / 1.2)
+            kind = GaussianKind(1 / 1.2, 1 / 1.2)
             log.append(Event("gaussian", (kind,), view=view, sampling=Sampling(0.05)))
     return log
 
@@ -100,8 +100,8 @@ def test_the_joint_law_of_two_questions_is_what_nesting_says(exact):
     one, two = ((1 - q) * exact.density(z) + q * exact.density(z - mu) for z in (a, b))
     two_coins = worse(one * two)
     accountant = Accountant("zero_out")
-    nested = poisson(q, Gaussian(mu, mu), Gaussian(mu, mu))
-    apart = poisson(q, Gaussian(mu, mu), count=2)
+    nested = poisson(q, GaussianKind(mu, mu), GaussianKind(mu, mu))
+    apart = poisson(q, GaussianKind(mu, mu), count=2)
     for charge, delta in ((nested, truth), (apart, two_coins)):
         assert accountant.epsilon(charge, delta * 0.9999) > epsilon
         assert accountant.epsilon(charge, delta * 1.005) <= epsilon
@@ -129,7 +129,7 @@ def line_hockey_stick(exact, q, first, second, epsilon):
 @pytest.mark.parametrize(("q", "mu"), [(0.1, 1.0), (0.5, 0.5), (0.02, 2.0), (0.9, 1.5)])
 def test_antipodal_records_are_the_worst_pair_and_the_radius_is_what_counts(exact, q, mu):
     accountant = Accountant("replace_one")
-    charge = poisson(q, Gaussian(2 * mu, mu))
+    charge = poisson(q, GaussianKind(2 * mu, mu))
     for epsilon in (0.05, 1.0):
         opposite = line_hockey_stick(exact, q, mu, -mu, epsilon)
         assert accountant.epsilon(charge, opposite * 0.9999) > epsilon
@@ -157,7 +157,7 @@ def test_replace_one_uses_the_radius_of_a_direct_distribution():
         )
         return one.self_compose(count).get_epsilon_for_delta(delta)
 
-    charge = poisson(q, Gaussian(2 * radius, radius), count=count)
+    charge = poisson(q, GaussianKind(2 * radius, radius), count=count)
     ours = Accountant("replace_one").epsilon(charge, delta)
     assert ours == pytest.approx(direct(radius), rel=0.005)
     assert ours < 0.7 * direct(2 * radius)
@@ -182,7 +182,9 @@ def test_two_pure_questions_on_one_batch_add_before_sampling():
 
 
 def test_resolution_keeps_the_radius_and_not_the_diameter():
-    (kind,) = Step(Sampling(0.1), (Gaussian(2.0, 1.0), Gaussian(4.0, 2.0))).resolve("replace_one")
+    (kind,) = Step(Sampling(0.1), (GaussianKind(2.0, 1.0), GaussianKind(4.0, 2.0))).resolve(
+        "replace_one"
+    )
     assert isinstance(kind, SampledGaussian)
     assert kind.rate == 0.1
     assert kind.mu == pytest.approx(math.sqrt(5), rel=1e-15)

@@ -10,7 +10,7 @@ import pytest
 from scipy.special import ndtr
 
 from privopt.privacy import Accountant, RandomCount, Refused, Tuned, charge_of
-from privopt.privacy.kinds import Gaussian, Pure, SampledGaussian, kind_from_dict
+from privopt.privacy.kinds import GaussianKind, Pure, SampledGaussian, kind_from_dict
 
 COUNTS = [
     RandomCount.named("geometric", 10),
@@ -83,7 +83,7 @@ def test_the_expected_number_is_met(mean):
 def test_the_curve_dominates_every_exact_case(count, mu):
     """And one run's own curve does not: forgetting the random number of runs would be wrong."""
     one, other = gaussian_cells(mu, 0), gaussian_cells(mu, 1)
-    kind, worst = tuned(count, Gaussian(mu, mu)), 0.0
+    kind, worst = tuned(count, GaussianKind(mu, mu)), 0.0
     for first, second in ((one, other), (other, one)):
         for flip in (1, -1):  # large or small outputs score best
             p, q = best_of(first[::flip], count), best_of(second[::flip], count)
@@ -123,13 +123,13 @@ def worst_ratio(count, epsilon):
 
 
 def test_one_run_for_sure_costs_one_run():
-    kind = tuned(RandomCount("negative_binomial", 1.0, 1.0), Gaussian(0.5, 0.5))
+    kind = tuned(RandomCount("negative_binomial", 1.0, 1.0), GaussianKind(0.5, 0.5))
     assert kind.renyi(3.0, "zero_out") == pytest.approx(3 * 0.125)
     assert tuned(RandomCount("negative_binomial", 1.0), Pure(0.5)).pure("zero_out") == 0.5
 
 
 def test_alternatives_cost_their_maximum():
-    small, large = Gaussian(0.1, 0.1), Gaussian(0.4, 0.4)
+    small, large = GaussianKind(0.1, 0.1), GaussianKind(0.4, 0.4)
     count = COUNTS[0]
     both = Tuned(count.law, count.parameter, count.eta, (((small, 3),), ((large, 1),)))
     assert both.renyi(4.0, "zero_out") == tuned(count, large).renyi(4.0, "zero_out")
@@ -138,18 +138,18 @@ def test_alternatives_cost_their_maximum():
 
 def test_the_accountant_composes_and_calibrates():
     accountant = Accountant()
-    kind = tuned(COUNTS[0], Gaussian(0.1, 0.1))
+    kind = tuned(COUNTS[0], GaussianKind(0.1, 0.1))
     one = accountant.epsilon(charge_of(kind), 1e-6)
-    single = accountant.epsilon(charge_of(Gaussian(0.1, 0.1)), 1e-6)
+    single = accountant.epsilon(charge_of(GaussianKind(0.1, 0.1)), 1e-6)
     assert 1.5 * single < one < 4 * single
-    assert accountant.epsilon(charge_of(kind, Gaussian(0.1, 0.1)), 1e-6) > one
+    assert accountant.epsilon(charge_of(kind, GaussianKind(0.1, 0.1)), 1e-6) > one
     assert accountant.epsilon(charge_of(tuned(COUNTS[0], Pure(0.2))), 0.0) == pytest.approx(0.6)
     with pytest.raises(Refused, match="no accounting is known for the composition of tuned"):
         accountant.epsilon(charge_of(tuned(COUNTS[0], SampledGaussian(0.1, 1.0))), 1e-6)
 
 
 def test_a_tuned_kind_survives_json():
-    kind = tuned(COUNTS[3], Gaussian(0.1, 0.1), Pure(0.2))
+    kind = tuned(COUNTS[3], GaussianKind(0.1, 0.1), Pure(0.2))
     assert kind_from_dict(json.loads(json.dumps(kind.to_dict()))) == kind
     assert hash(kind_from_dict(kind.to_dict())) == hash(kind)
 

@@ -41,7 +41,8 @@ NAMES = sorted(catalogue())
 
 @pytest.mark.parametrize(("name", "problem", "relation", "delta"), CASES)
 def test_replay_on_hostile_neighbours(name, problem, relation, delta):
-    """On every hostile pair: same calls, same public arguments, movements within the reach."""
+    """On every hostile pair: same calls, same public arguments, movements within the
+    sensitivity."""
     task = PROBLEMS[problem]
     run = public_run(name, task, Budget(1.0, delta, relation))
     pairs = hostile_pairs(relation, classification=task.loss.classification)

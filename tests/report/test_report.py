@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from privopt import LinearRegression, LogisticRegression
 from privopt.privacy import Budget, Certificate
 from privopt.privacy.accountant import charge_of
-from privopt.privacy.kinds import Gaussian, Pure
+from privopt.privacy.kinds import GaussianKind, Pure
 from privopt.report import Attack, card, findings, page, spread_of, write_card, write_report
 from privopt.report.page import _plotly
 from privopt.tables import DeclaredColumns
@@ -34,7 +34,7 @@ def certificate(kind, epsilon, delta=0.0, neighbouring="zero_out"):
 @pytest.mark.parametrize("mu", [0.2, 1.0, 3.0])
 def test_no_test_between_gaussians_beats_the_bound(mu):
     """The best test of one Gaussian release has t = Phi(Phi^-1(f) + mu); the bound is near it."""
-    attack = Attack(certificate(Gaussian(mu, mu), 50.0, 1e-6))
+    attack = Attack(certificate(GaussianKind(mu, mu), 50.0, 1e-6))
     for rate in (0.001, 0.01, 0.1, 0.5):
         best = ndtr(ndtri(rate) + mu)
         assert best <= attack.true_positives(rate) <= 1.25 * best + 1e-3
@@ -58,7 +58,7 @@ def test_pure_privacy_has_the_known_limits(epsilon):
 
 
 def test_every_point_of_the_curve_holds():
-    found = certificate(Gaussian(0.5, 0.5), 3.0, 1e-6, "replace_one")
+    found = certificate(GaussianKind(0.5, 0.5), 3.0, 1e-6, "replace_one")
     for delta, epsilon in Attack(found).curve:
         assert epsilon == found.epsilon_at(delta)
 

@@ -23,10 +23,10 @@ def exact_law(plan, X, y, steps: int, count: int) -> np.ndarray:
     for path in itertools.product(range(count), repeat=steps):
         left, chance = list(path), 1.0
 
-        def force(mechanism, payload, reach, event, run, left=left):
+        def force(mechanism, payload, sensitivity, event, run, left=left):
             nonlocal chance
             scores = payload.scores() if isinstance(payload, VertexDraw) else payload
-            scaled = scores / (mechanism.multiplier * reach.radius)
+            scaled = scores / (mechanism.multiplier * sensitivity.radius)
             if isinstance(event.kinds[0], BoundedRange):
                 law = np.exp(scaled - scaled.max())
                 law /= law.sum()

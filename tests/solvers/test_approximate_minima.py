@@ -44,7 +44,7 @@ def test_the_tolerance_is_coarse_and_public(delta):
 
 
 @pytest.mark.parametrize("noise", ["pure", "gaussian"])
-def test_gradients_reach_the_certificate_with_the_same_noise(noise):
+def test_gradients_sensitivity_the_certificate_with_the_same_noise(noise):
     """The noise vector is known from a twin source: the gradient of the objective with that vector
     is within the tolerance, and coarser than what Newton steps leave."""
     sealed, lam, tolerance = sealed_loss(), 0.5, 1e-2

@@ -111,7 +111,9 @@ def test_exact_privacy_in_one_dimension(neighbouring, rule):
     for data in ((X, y), (other, labels)):
         result, tape = record(run, data)
         (release,) = tape.releases
-        scale = release.mechanism.multiplier * release.mechanism.sensitivity(release.reach)
+        scale = release.mechanism.multiplier * release.mechanism.output_sensitivity(
+            release.sensitivity
+        )
         laws.append(stats.norm(release.mechanism.algorithm.value(release.payload)[0], scale))
     grid = laws[0].mean() + scale * np.linspace(-40, 40, 400_001)
     one, two = (law.pdf(grid) for law in laws)

@@ -133,8 +133,8 @@ def test_the_range_of_the_scores_carries_no_count(relation, n):
     _, tape = record(run, (rng.normal(size=(n, 4)), rng.normal(size=n)))
     twice = 2 if relation == "replace_one" else 1
     for release in tape.releases:
-        assert release.reach.radius == pytest.approx(twice * 0.7 * 1.5 * 6.0)
-        assert release.reach.norm == "range"
+        assert release.sensitivity.radius == pytest.approx(twice * 0.7 * 1.5 * 6.0)
+        assert release.sensitivity.norm == "range"
 
 
 def test_many_choices_share_the_budget_by_zcdp():

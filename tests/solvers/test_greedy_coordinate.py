@@ -22,7 +22,7 @@ from privopt.noise import SilentSource
 from privopt.oracle import Oracle
 from privopt.privacy import Accountant, spend
 from privopt.privacy.budget import NEIGHBOURING
-from privopt.privacy.kinds import BoundedRange, Gaussian, Pure
+from privopt.privacy.kinds import BoundedRange, GaussianKind, Pure
 from privopt.solvers import Plan, declare, execute, row_bounds, solver_named
 
 SOLVER = solver_named("greedy_coordinate")
@@ -181,15 +181,15 @@ def test_the_releases_of_one_step(relation, noise):
     clip = plan.settings.slope_clip
     assert clip == 0.5  # logistic slopes at the start
     twice = 2 if relation == "replace_one" else 1
-    assert choice.reach.radius == pytest.approx(twice * clip * 2 / math.sqrt(4 * 0.25))
-    assert update.reach.radius == pytest.approx(twice * clip)
+    assert choice.sensitivity.radius == pytest.approx(twice * clip * 2 / math.sqrt(4 * 0.25))
+    assert update.sensitivity.radius == pytest.approx(twice * clip)
     m, share = plan.settings.noise_multiplier, plan.settings.share
     if noise == "gaussian":
         assert choice.event.kinds == (BoundedRange(1 / (m / (2 * math.sqrt(share)))),)
         (squares,), curvature = rest, plan.settings.curvature_share
-        assert squares.reach.radius == 1.0  # of squares in [0, 1], whatever the relation
+        assert squares.sensitivity.radius == 1.0  # of squares in [0, 1], whatever the relation
         for release, part in ((update, 1 - share - curvature), (squares, curvature)):
-            assert isinstance(release.event.kinds[0], Gaussian)
+            assert isinstance(release.event.kinds[0], GaussianKind)
             assert release.event.kinds[0].mu == pytest.approx(math.sqrt(part) / m)
     else:
         assert rest == []
@@ -236,8 +236,8 @@ def test_the_choice_on_its_worst_neighbours(relation):
     for X, y in hostile(relation):
         seen = []
 
-        def hook(mechanism, payload, reach, event, run, seen=seen):
-            seen.append(payload / (mechanism.multiplier * reach.radius))
+        def hook(mechanism, payload, sensitivity, event, run, seen=seen):
+            seen.append(payload / (mechanism.multiplier * sensitivity.radius))
             return 0 if len(seen) == 1 else np.zeros(1)
 
         from privopt.mechanisms import Gate
@@ -280,7 +280,7 @@ def test_printed_laplace_scale_is_honest_only_by_slack():
 
 
 def _noise_of(release):
-    return float(release.result[0] - in_units(release.payload, release.reach)[0])
+    return float(release.result[0] - in_units(release.payload, release.sensitivity)[0])
 
 
 @pytest.mark.statistical
@@ -341,7 +341,7 @@ def test_without_noise_it_is_exact_greedy_descent(sparse, l1, l2, domain):
     X = rng.uniform(-1, 1, size=(80, 6)) * (rng.random((80, 6)) < 0.6)
     y = np.where(rng.random(80) < 1 / (1 + np.exp(-4 * X[:, 0] + 2 * X[:, 3])), 1.0, -1.0)
     problem = replace(PROBLEM, l2=l2, domain=domain)
-    plan = make_plan(problem, 80, 6, n_iter=25, l1=l1, hardened=False, **PLAIN)
+    plan = make_plan(problem, 80, 6, n_iter=25, l1=l1, discrete_noise=False, **PLAIN)
     found = silent_run(plan, sp.csr_array(X) if sparse else X, y)
     expected = exact_greedy(X, y, 25, Separable.over(domain, l1, l2))
     np.testing.assert_allclose(found, expected, atol=1e-10)
@@ -423,7 +423,7 @@ def test_choices_with_half_the_noise_are_found(monkeypatch, factor, found):
     from privopt.mechanisms import selection
 
     scale = selection._scale
-    monkeypatch.setattr(selection, "_scale", lambda m, reach: factor * scale(m, reach))
+    monkeypatch.setattr(selection, "_scale", lambda m, sensitivity: factor * scale(m, sensitivity))
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, size=(150, 4))
     y = np.where(rng.random(150) < 1 / (1 + np.exp(-X @ [4.0, -3.0, 1.0, 0.0])), 1.0, -1.0)
@@ -518,7 +518,7 @@ def test_gram_mode_takes_the_same_steps(sparse):
             random_state=0,
             n_iter=12,
             label_bound=bound,
-            hardened=False,
+            discrete_noise=False,
         )
         for bound in (0.0, 0.5)
     ]

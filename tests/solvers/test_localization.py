@@ -71,7 +71,7 @@ def test_known_radii():
 
 
 def test_stages_release_what_they_say():
-    for delta, names in ((0.0, ["ObjectivePerturbation"]), (1e-5, ["HardenedGaussian"] * 7)):
+    for delta, names in ((0.0, ["ObjectivePerturbation"]), (1e-5, ["DiscreteGaussian"] * 7)):
         task, budget = Problem(Logistic(), L2Ball(2.0)), Budget(1.0, delta)
         facts = Facts(task, 200, 3, "zero_out")
         plan = Plan(SOLVER, facts, budget, SOLVER.settings(facts, budget, n_iter=7))

@@ -85,8 +85,8 @@ def test_a_phase_solves_its_regularised_problem():
         )
         kept = []
 
-        def note(mechanism, payload, reach, event, run, kept=kept):
-            kept.append(reach.cells)
+        def note(mechanism, payload, sensitivity, event, run, kept=kept):
+            kept.append(sensitivity.cells)
             return run()
 
         # The first phase alone: two records, in the given order.

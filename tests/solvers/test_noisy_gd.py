@@ -81,14 +81,14 @@ def test_the_bound_is_the_best_of_its_formulas(delta, relation, n, p, epsilon, l
     problem, most = Problem(Logistic(), L2Ball(5.0), l2=l2), 100
     budget = Budget(epsilon, delta, relation)
     found = GD.settings(facts(problem, n, p, relation, repeats), budget, most_steps=most)
-    reach, ridge = 2.0 if relation == "replace_one" else 1.0, n * l2
+    sensitivity, ridge = 2.0 if relation == "replace_one" else 1.0, n * l2
     one = gdp_mu(epsilon, delta) if delta else math.nan
     best = {}
     for steps in range(1, most + 1):
         if delta:
-            variance = p * steps * repeats * (reach / one) ** 2
+            variance = p * steps * repeats * (sensitivity / one) ** 2
         else:
-            variance = p * (p + 1) * (PURE_GROWTH * reach * steps * repeats / epsilon) ** 2
+            variance = p * (p + 1) * (PURE_GROWTH * sensitivity * steps * repeats / epsilon) ** 2
         best["smooth", steps] = smooth_bound(n, 5.0, variance, steps, ridge)
         best["lipschitz", steps] = lipschitz_bound(n, 5.0, variance, steps, ridge)
         if ridge:
@@ -104,7 +104,8 @@ def test_the_bound_is_the_best_of_its_formulas(delta, relation, n, p, epsilon, l
 
 @pytest.mark.parametrize("repeats", [1, 4])
 def test_noise_of_a_step(repeats):
-    """sqrt(T k)/mu times the reach, or T k/epsilon for pure noise; not less, not much more."""
+    """sqrt(T k)/mu times the sensitivity, or T k/epsilon for pure noise; not less, not much
+    more."""
     for relation in NEIGHBOURING:
         f = facts(relation=relation, repeats=repeats)
         gaussian = GD.settings(f, Budget(0.7, 1e-7, relation), n_iter=50)
@@ -159,14 +160,14 @@ def weights(rule, average, steps):
 @pytest.mark.parametrize("rule", ["smooth", "lipschitz", "strongly_convex"])
 @pytest.mark.parametrize("average", ["suffix", "uniform", "last"])
 @pytest.mark.parametrize("steps", [1, 2, 9, 10])
-@pytest.mark.parametrize(("hardened", "exact"), [(False, 1e-10), (True, 1e-7)])
-def test_the_path_and_its_average(rule, average, steps, hardened, exact):
+@pytest.mark.parametrize(("discrete_noise", "exact"), [(False, 1e-10), (True, 1e-7)])
+def test_the_path_and_its_average(rule, average, steps, discrete_noise, exact):
     """Against gradient descent written out: projection, ridge, step sizes, weights."""
     X, y = sphere(40, 3)
     problem = Problem(Logistic(), L2Ball(0.8), l2=0.1)
     settings = GD.settings(facts(problem, 40, 3), Budget(1.0, 1e-6), n_iter=steps, average=average)
     settings = replace(settings, rule=rule, step=0.5 if rule == "strongly_convex" else 0.04)
-    settings = replace(settings, hardened=hardened)
+    settings = replace(settings, discrete_noise=discrete_noise)
     source = SilentSource()
     found = GD.run(oracle_over(X, y, source), Gate(source), problem, settings)
 

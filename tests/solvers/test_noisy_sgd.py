@@ -130,8 +130,8 @@ def test_exact_divergence_of_all_neighbours(relation, sampling, n, size, steps):
 @pytest.mark.parametrize(
     ("relation", "sampling"), [("zero_out", "poisson"), ("replace_one", "fixed")]
 )
-@pytest.mark.parametrize("hardened", [True, False])
-def test_the_enumeration_is_of_what_the_solver_releases(relation, sampling, hardened):
+@pytest.mark.parametrize("discrete_noise", [True, False])
+def test_the_enumeration_is_of_what_the_solver_releases(relation, sampling, discrete_noise):
     """Totals of the batches are sums of the contributions, and the noise has the stated scale."""
     X, y = np.ones((3, 1)), np.array([1.0, 1.0, -1.0])
     budget = Budget(0.8, 0.01, relation)
@@ -147,11 +147,11 @@ def test_the_enumeration_is_of_what_the_solver_releases(relation, sampling, hard
             n_iter=600,
             batch_size=2,
             sampling=sampling,
-            hardened=hardened,
+            discrete_noise=discrete_noise,
         )
 
     result, tape = record(go, (X, y))
-    payloads = [in_units(r.payload, r.reach) for r in tape.releases]
+    payloads = [in_units(r.payload, r.sensitivity) for r in tape.releases]
     totals = Counter(round(float(payload[0]), 6) for payload in payloads)
     possible = {-2.0, 0.0} if sampling == "fixed" else {-2.0, -1.0, 0.0, 1.0}
     assert set(totals) == possible
@@ -235,7 +235,7 @@ def test_an_empty_batch_is_a_noisy_step_that_counts():
 # ---------------------------------------------------------------- one batch, several questions
 @pytest.mark.parametrize("design", ["poisson", "fixed"])
 def test_two_questions_on_one_batch_nest(design):
-    """A record is in both answers or in none: one step with sqrt(2) times the reach."""
+    """A record is in both answers or in none: one step with sqrt(2) times the sensitivity."""
     source = SeededSource(0)
     oracle = Oracle.over(
         np.eye(20),

@@ -36,14 +36,14 @@ def facts(problem=None, n=1000, p=5, relation="zero_out", repeats=1):
 def stated_bound(f, budget, noise, lam):
     """E||b||^2/(2 lambda) + (lambda - Lambda)_+ R^2/2 with 99 % of epsilon for b, from scratch."""
     loss, size = f.problem.loss, math.hypot(f.problem.data_norm, f.problem.intercept)
-    reach = (2 if f.neighbouring == "replace_one" else 1) * loss.lipschitz * size
+    sensitivity = (2 if f.neighbouring == "replace_one" else 1) * loss.lipschitz * size
     spare = 0.99 * budget.epsilon - f.repeats * math.log1p(loss.smoothness * size**2 / lam)
     if spare <= 1e-3 * budget.epsilon:
         return math.inf
     if noise == "pure":
-        square = f.p * (f.p + 1) * (f.repeats * reach / spare) ** 2
+        square = f.p * (f.p + 1) * (f.repeats * sensitivity / spare) ** 2
     else:
-        square = f.p * f.repeats * (reach / gdp_mu(spare, budget.delta)) ** 2
+        square = f.p * f.repeats * (sensitivity / gdp_mu(spare, budget.delta)) ** 2
     ridge, radius = f.n * f.problem.l2, f.radius()
     return (square / (2 * lam) + max(lam - ridge, 0.0) * radius**2 / 2) / f.n
 
@@ -193,7 +193,7 @@ def test_silent_noise_gives_the_regularised_minimiser(loss, domain, intercept):
     full = np.column_stack([X, np.full(400, intercept)]) if intercept else X
     for choices in ({}, {"regularisation": 1.0}):
         settings = OBJ.settings(f, Budget(2.0, 1e-6), **choices)
-        settings = replace(settings, tolerance=1e-9, hardened=False)
+        settings = replace(settings, tolerance=1e-9, discrete_noise=False)
         lam = settings.regularisation
 
         def objective(w, lam=lam):

@@ -13,7 +13,13 @@ from privopt.geometry import L1Ball, L2Ball, LpBall, Simplex
 from privopt.losses import Huber, Logistic, Squared, Welsch
 from privopt.mechanisms import Gate
 from privopt.noise import SeededSource, SilentSource
-from privopt.oracle import CoordinateClippedGradient, GradientDifference, Lane, Oracle, RowBounds
+from privopt.oracle import (
+    CoordinateClippedGradient,
+    GradientDifference,
+    Oracle,
+    RowBounds,
+    RunningSum,
+)
 from privopt.oracle.sealed import KEY
 from privopt.privacy import Accountant, spend
 from privopt.privacy.kinds import BoundedRange, Concentrated
@@ -164,8 +170,8 @@ def test_neighbouring_streams_with_one_transcript(name, relation, monkeypatch):
     def run(X, y, answers=None):
         seen = []
 
-        def hook(mechanism, payload, reach, event, run):
-            seen.append((payload.copy(), reach))
+        def hook(mechanism, payload, sensitivity, event, run):
+            seen.append((payload.copy(), sensitivity))
             if answers is None:
                 chosen.append(run())
                 return chosen[-1]
@@ -189,8 +195,8 @@ def test_neighbouring_streams_with_one_transcript(name, relation, monkeypatch):
             X_other[record], y_other[record] = x, label
             other, _ = run(X_other, y_other, chosen)
             entered = None
-            for (one, reach), (two, _) in zip(base, other, strict=True):
-                path, step = reach.lane.path, reach.lane.step
+            for (one, sensitivity), (two, _) in zip(base, other, strict=True):
+                path, step = sensitivity.running_sum.path, sensitivity.running_sum.step
                 moved = float(np.ptp(one - two))
                 if moved == 0.0:
                     continue
@@ -199,7 +205,7 @@ def test_neighbouring_streams_with_one_transcript(name, relation, monkeypatch):
                     assert first.setdefault(record, entered) == entered
                 place = path.cells.index(entered)  # the cell is part of this sum
                 decay = math.exp(path.log_decay[step] - path.log_decay[place])
-                allowed = reach.radius * path.radii[place] * decay
+                allowed = sensitivity.radius * path.radii[place] * decay
                 assert moved <= allowed * (1 + 1e-9)
                 kind = "first" if entered == (0,) else "later"
                 tight[kind] = max(tight.get(kind, 0.0), moved / allowed)
@@ -247,7 +253,7 @@ def test_a_difference_of_gradients_by_hand():
     now, before = rng.normal(size=4), rng.normal(size=4)
     query = GradientDifference(gradient, before, 0.8, 0.3)
     found = oracle.everything().ask(query, now)
-    assert found.reach.radius == pytest.approx(0.3)
+    assert found.sensitivity.radius == pytest.approx(0.3)
     rows = np.column_stack([X, np.full(30, 0.5)])
     expected = np.zeros(4)
     for row, label in zip(rows, y, strict=True):
@@ -322,13 +328,13 @@ def test_lanes_that_fork_share_what_they_share():
     query = CoordinateClippedGradient(Logistic(), 1.0, oracle.bounds, 2)
     first, second, third = (part.everything().ask(query) for part in oracle.parts([1, 1, 1]))
     with pytest.raises(Refused, match="nothing has entered"):
-        Lane().value()
-    root = Lane()
+        RunningSum().value()
+    root = RunningSum()
     root.step(1.0, first)
     left, right = root.fork(), root.fork()
     left.step(0.5, second)
     right.step(1.0, third, 3.0)
-    values = [lane.value() for lane in (root, left, right)]
+    values = [running_sum.value() for running_sum in (root, left, right)]
     one = first.open(KEY)
     for value, factor in zip(values, (1.0, 1.5, 4.0), strict=True):
         np.testing.assert_allclose(value.open(KEY), factor * one)

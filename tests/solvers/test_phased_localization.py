@@ -56,7 +56,7 @@ def test_each_phase_stays_within_its_bound_and_comes_close(neighbouring):
             # The same start: this phase alone, on both data sets.
             algorithm = one.mechanism.algorithm
             moved = np.linalg.norm(algorithm.value(one.payload) - algorithm.value(other.payload))
-            share = moved / one.mechanism.sensitivity(one.reach)
+            share = moved / one.mechanism.output_sensitivity(one.sensitivity)
             assert share <= 1 + 1e-9
             worst = max(worst, share)
     assert worst > 0.3

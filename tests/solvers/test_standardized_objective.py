@@ -28,7 +28,7 @@ from privopt.noise import SeededSource
 from privopt.oracle import Oracle
 from privopt.privacy import Accountant, charge_of
 from privopt.privacy.budget import NEIGHBOURING
-from privopt.privacy.kinds import Gaussian, ObjectiveGaussian, Pure
+from privopt.privacy.kinds import GaussianKind, ObjectiveGaussian, Pure
 from privopt.solvers import Plan, catalogue, declare, execute, row_bounds
 
 from .formulas import gdp_mu
@@ -117,14 +117,14 @@ def test_the_certificate_holds_every_release(relation, epsilon):
     assert answer.thetas[0].shape == (5,)
     assert certificate.releases == 4
     log = declare(plan)
-    assert [event.mechanism for event in log] == ["HardenedGaussian"] * 3 + [
+    assert [event.mechanism for event in log] == ["DiscreteGaussian"] * 3 + [
         "ObjectivePerturbation"
     ]
     s = plan.settings
     stated = [s.norm_multiplier, s.moment_multiplier, s.label_multiplier, s.noise_multiplier]
     assert [event.kinds[0].mu for event in log] == pytest.approx([1 / m for m in stated])
     last = log[3].kinds
-    assert [type(kind) for kind in last] == [ObjectiveGaussian, Gaussian]
+    assert [type(kind) for kind in last] == [ObjectiveGaussian, GaussianKind]
     assert last[0].log_determinant == pytest.approx(math.log1p(0.25 / s.regularisation))
     assert last[0].one_signed
     assert last[1].mu == pytest.approx(1 / s.output_multiplier)
@@ -178,7 +178,7 @@ def test_dropping_any_release_from_the_account_gives_a_smaller_epsilon(relation,
 def test_the_composed_profile_against_an_independent_quadrature(relation, epsilon, delta):
     kinds = kinds_of(declare(make_plan(epsilon, delta, relation)))
     (objective,) = (kind for kind in kinds if isinstance(kind, ObjectiveGaussian))
-    mu_g = math.sqrt(sum(kind.mu**2 for kind in kinds if isinstance(kind, Gaussian)))
+    mu_g = math.sqrt(sum(kind.mu**2 for kind in kinds if isinstance(kind, GaussianKind)))
     arguments = objective.mu, objective.log_determinant, mu_g
     for at in (0.05 * epsilon, 0.3 * epsilon, 0.7 * epsilon, epsilon, 1.3 * epsilon):
         claimed = objective.delta_after_gaussian(at, mu_g, relation)
@@ -209,7 +209,7 @@ def test_without_the_positive_part_the_account_would_be_too_small():
     assert untruncated(0.8, 0.3, 0.1, 0.6) < 0.9 * claimed
     kinds = kinds_of(declare(make_plan(1.0, 1e-2)))
     objective = next(kind for kind in kinds if isinstance(kind, ObjectiveGaussian))
-    mu_g = math.sqrt(sum(kind.mu**2 for kind in kinds if isinstance(kind, Gaussian)))
+    mu_g = math.sqrt(sum(kind.mu**2 for kind in kinds if isinstance(kind, GaussianKind)))
     spent = Accountant().epsilon(charge(kinds), 1e-2)
 
     def excess(epsilon):
@@ -319,7 +319,7 @@ def test_classes_share_one_standardisation(relation):
     assert answer.row_map is not None
     assert certificate.releases == 2 + 2 * 3
     names = [event.mechanism for event in declare(plan)]
-    first, last = "HardenedGaussian", "ObjectivePerturbation"
+    first, last = "DiscreteGaussian", "ObjectivePerturbation"
     assert names == [first] * 2 + [first, last] * 3
     assert 0.9 * 3.0 < certificate.epsilon <= 3.0
     kinds = kinds_of(declare(plan))
@@ -531,7 +531,7 @@ class Attack:
         for index in range(count):
             released = []
 
-            def hook(mechanism, payload, reach, event, run, released=released):
+            def hook(mechanism, payload, sensitivity, event, run, released=released):
                 released.append((mechanism, run()))
                 return released[-1][1]
 

@@ -20,14 +20,14 @@ from privopt.facts import Facts
 from privopt.geometry import L2Ball
 from privopt.losses import Absolute, Huber, Logistic, SmoothedQuantile, Squared
 from privopt.mechanisms import Gate, on_grid
-from privopt.mechanisms import Gaussian as Noise
+from privopt.mechanisms import GaussianKind as Noise
 from privopt.mechanisms import objective_perturbation as perturbation
 from privopt.mechanisms.standardizer import norm_bound
 from privopt.noise import SeededSource, SilentSource
 from privopt.oracle import LabelMoments, Oracle, RowBounds, RowMap
 from privopt.privacy import Accountant, charge_of
 from privopt.privacy.budget import NEIGHBOURING
-from privopt.privacy.kinds import Gaussian, ObjectiveGaussian, Pure
+from privopt.privacy.kinds import GaussianKind, ObjectiveGaussian, Pure
 from privopt.solvers import Plan, catalogue, declare, row_bounds
 
 from .formulas import gdp_mu
@@ -73,7 +73,7 @@ def test_the_certificate_holds_every_release(relation, epsilon):
     norms, moments, labels, objective, output = kinds
     mu = gdp_mu(epsilon, 1e-6)
     for kind, share in ((norms, 0.02), (moments, 0.10), (labels, 0.02), (output, 0.01)):
-        assert isinstance(kind, Gaussian)
+        assert isinstance(kind, GaussianKind)
         assert kind.mu == pytest.approx(mu * math.sqrt(share), rel=1e-6)
     assert isinstance(objective, ObjectiveGaussian)
     assert not objective.one_signed  # residuals change sign: the folded tail is counted
@@ -110,8 +110,8 @@ def test_the_last_release_is_the_same_pair_whatever_was_released_before(loss):
         gate = Gate(SeededSource(seed), hook=tape)
         SOLVER.run_all([oracle_for(plan, X, spread * y)], gate, problem, plan.settings)
         last = tape.releases[-1]
-        assert last.reach.facts.smoothness == loss.smoothness
-        assert 0 < last.reach.facts.lipschitz <= loss.lipschitz
+        assert last.sensitivity.facts.smoothness == loss.smoothness
+        assert 0 < last.sensitivity.facts.lipschitz <= loss.lipschitz
         seen.add(last.event.kinds)
     assert seen == {declare(plan)[-1].kinds}
 

@@ -22,7 +22,7 @@ from privopt.noise import SilentSource
 from privopt.noise.tensors import gaussian_like
 from privopt.privacy import Accountant, Budget, Certificate, Refused, Sampling, certificate_schema
 from privopt.privacy.factorizations import Restarts, named
-from privopt.privacy.kinds import Gaussian
+from privopt.privacy.kinds import GaussianKind
 from privopt.privacy.participation import Participation
 from privopt.privacy.profiles import gaussian_epsilon
 from privopt.privacy.spend import Step
@@ -177,7 +177,7 @@ def test_epsilon_of_poisson_steps_is_the_accountants():
     private = training(noise="independent", epochs=2)
     expected = []
     mu = 1 / private.plan.noise_multiplier
-    step = Step(Sampling(1 / 6), (Gaussian(mu, mu),))
+    step = Step(Sampling(1 / 6), (GaussianKind(mu, mu),))
     assert private.epsilon_spent() == 0.0
     found = []
     for _ in range(2):
@@ -193,7 +193,8 @@ def test_epsilon_of_poisson_steps_is_the_accountants():
 
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 def test_epsilon_of_fixed_batches_in_closed_form(relation):
-    """Independent noise: as many Gaussians as epochs; the multiplier is in units of the reach."""
+    """Independent noise: as many Gaussians as epochs; the multiplier is in units of the
+    sensitivity."""
     private = training(noise="independent", batches="fixed", epochs=4, neighbouring=relation)
     run(private, 2)
     mu = math.sqrt(2) / private.plan.noise_multiplier

@@ -157,7 +157,7 @@ def test_random_numbers_are_no_mixing(name):
     """Rules stay in force, the gradients are those of batches of one, the user's luck is his."""
     engine = Engine(made(SEPARATE[name]), Clip(1.0))
 
-    def luck():
+    def random_numbers():
         return float(torch.rand(())), random.random(), np.random.uniform()  # noqa: NPY002
 
     def seed():
@@ -166,10 +166,10 @@ def test_random_numbers_are_no_mixing(name):
         np.random.seed(5)  # noqa: NPY002
 
     seed()
-    expected = luck()
+    expected = random_numbers()
     seed()
     probe(engine, (X,), {})
-    assert luck() == expected
+    assert random_numbers() == expected
     assert [type(unit).__name__ for unit in engine.units] == ["Layer", "Layer"]
 
 

@@ -40,16 +40,16 @@ AFTER = {
 class Program(nn.Module):
     def __init__(self, seed):
         super().__init__()
-        luck = random.Random(seed)
+        rng = random.Random(seed)
         torch.manual_seed(seed)
-        kinds = luck.choices(["linear", *LAYERS], k=luck.randint(2, 5))
+        kinds = rng.choices(["linear", *LAYERS], k=rng.randint(2, 5))
         self.layers = nn.ModuleList([LAYERS[kind]() for kind in kinds])
-        order = luck.choices(range(len(kinds)), k=luck.randint(2, 6))  # some again, some never
-        self.steps = [(kinds[i], i, luck.choice(list(AFTER)), luck.random() < 0.2) for i in order]
+        order = rng.choices(range(len(kinds)), k=rng.randint(2, 6))  # some again, some never
+        self.steps = [(kinds[i], i, rng.choice(list(AFTER)), rng.random() < 0.2) for i in order]
         linear = [i for i, kind in enumerate(kinds) if kind == "linear"]
-        if len(linear) > 1 and luck.random() < 0.5:
+        if len(linear) > 1 and rng.random() < 0.5:
             self.layers[linear[1]].weight = self.layers[linear[0]].weight
-        self.layers[0].requires_grad_(luck.random() < 0.7)
+        self.layers[0].requires_grad_(rng.random() < 0.7)
         self.out = nn.Linear(WIDTH, CLASSES)
 
     def forward(self, h):

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import betaincinv, ndtr, ndtri
 
 from privopt.privacy import Budget, Certificate
-from privopt.privacy.kinds import Gaussian
+from privopt.privacy.kinds import GaussianKind
 from privopt.privacy.profiles import gaussian_epsilon
 
 Family = Literal["pure", "gaussian", "curve", "point"]
@@ -143,8 +143,8 @@ def _total_mu(certificate: Certificate) -> float | None:
     for _, charge in certificate.charges:
         square = 0.0
         for step, count in charge.items():
-            if not step.sampling.full or not all(isinstance(k, Gaussian) for k in step.kinds):
+            if not step.sampling.full or not all(isinstance(k, GaussianKind) for k in step.kinds):
                 return None
-            square += count * sum(k.mu**2 for k in step.kinds if isinstance(k, Gaussian))
+            square += count * sum(k.mu**2 for k in step.kinds if isinstance(k, GaussianKind))
         worst = max(worst, math.sqrt(square))
     return worst

@@ -26,11 +26,11 @@ from privopt.mechanisms import (
 from privopt.mechanisms.selection import flip_probabilities
 from privopt.noise import SeededSource
 from privopt.oracle.objective import Objective
-from privopt.oracle.reach import order_of
+from privopt.oracle.sensitivity import order_of
 from privopt.privacy.kinds import (
     BoundedRange,
     Concentrated,
-    Gaussian,
+    GaussianKind,
     Kind,
     ObjectiveGaussian,
     Pure,
@@ -99,20 +99,20 @@ def _normal(releases: list[Release]) -> list[np.ndarray]:
 
 def _unit(release: Release) -> tuple[Kind, np.ndarray, float]:
     """The noise of a release in units of its scale, and the order of its norm."""
-    kind, mechanism, reach = release.event.kinds[0], release.mechanism, release.reach
+    kind, mechanism, sensitivity = release.event.kinds[0], release.mechanism, release.sensitivity
     if isinstance(mechanism, ObjectivePerturbation):
         noise, scale = _perturbation(release)
         return kind, noise / scale, 2.0
     if isinstance(mechanism, OutputPerturbation):
         noise = release.result - mechanism.algorithm.value(release.payload)
-        return kind, noise / _scale(kind, mechanism.sensitivity(reach), 2.0), 2.0
-    noise = np.ravel(release.result - in_units(release.payload, reach))
-    order = order_of(reach.norm)
-    return kind, noise / _scale(kind, reach.radius, order), order
+        return kind, noise / _scale(kind, mechanism.output_sensitivity(sensitivity), 2.0), 2.0
+    noise = np.ravel(release.result - in_units(release.payload, sensitivity))
+    order = order_of(sensitivity.norm)
+    return kind, noise / _scale(kind, sensitivity.radius, order), order
 
 
 def _scale(kind: Kind, radius: float, order: float) -> float:
-    if isinstance(kind, Gaussian):
+    if isinstance(kind, GaussianKind):
         return radius / kind.mu
     if isinstance(kind, Pure):
         return radius / kind.epsilon
@@ -140,22 +140,24 @@ def _statistic(release: Release) -> tuple[float, float]:
     mechanism = release.mechanism
     if isinstance(mechanism, OutputPerturbation):
         noise = release.result - mechanism.algorithm.value(release.payload)
-        radius = mechanism.sensitivity(release.reach)
+        radius = mechanism.output_sensitivity(release.sensitivity)
         return _of_kind(release.event.kinds[0], noise, radius, "l2")
     if isinstance(mechanism, ExponentialDensity):
         return _density_statistic(release, mechanism)
     if isinstance(release.payload, Objective):
         return _objective_statistic(release)
-    noise = np.ravel(release.result - in_units(release.payload, release.reach))
-    return _of_kind(release.event.kinds[0], noise, release.reach.radius, release.reach.norm)
+    noise = np.ravel(release.result - in_units(release.payload, release.sensitivity))
+    return _of_kind(
+        release.event.kinds[0], noise, release.sensitivity.radius, release.sensitivity.norm
+    )
 
 
 def _streams(releases: list[Release]) -> list[list[Release]]:
     """The steps of each stream, in their order."""
     streams: dict[int, list[Release]] = {}
     for release in releases:
-        assert release.event.row is not None
-        streams.setdefault(id(release.event.row.path), []).append(release)
+        assert release.event.position is not None
+        streams.setdefault(id(release.event.position.path), []).append(release)
     return list(streams.values())
 
 
@@ -167,11 +169,15 @@ def _stream_statistic(releases: list[Release]) -> tuple[float, float]:
 
 def _fresh(releases: list[Release]) -> np.ndarray:
     """The independent Gaussians behind a stream, one row a step."""
-    kind, row, reach = releases[0].event.kinds[0], releases[0].event.row, releases[0].reach
-    assert isinstance(kind, Gaussian)
+    kind, row, sensitivity = (
+        releases[0].event.kinds[0],
+        releases[0].event.position,
+        releases[0].sensitivity,
+    )
+    assert isinstance(kind, GaussianKind)
     assert row is not None
-    noise = [np.ravel(one.result - in_units(one.payload, one.reach)) for one in releases]
-    return row.path.factorization.encode(np.array(noise) * (kind.mu / reach.radius))
+    noise = [np.ravel(one.result - in_units(one.payload, one.sensitivity)) for one in releases]
+    return row.path.factorization.encode(np.array(noise) * (kind.mu / sensitivity.radius))
 
 
 def _choice(release: Release) -> tuple[float, float]:
@@ -183,14 +189,14 @@ def _choice(release: Release) -> tuple[float, float]:
     assert isinstance(kind, (BoundedRange, Pure))
     strength = kind.eta if isinstance(kind, BoundedRange) else kind.epsilon
     law = softmax if isinstance(kind, BoundedRange) else flip_probabilities
-    scaled = scores * (strength / release.reach.radius)
+    scaled = scores * (strength / release.sensitivity.radius)
     chances = law(scaled)
     mean = float(chances @ scaled)
     return float(scaled[release.result]) - mean, float(chances @ (scaled - mean) ** 2)
 
 
 def _of_kind(kind: Kind, noise: np.ndarray, radius: float, norm: str) -> tuple[float, float]:
-    if isinstance(kind, Gaussian):
+    if isinstance(kind, GaussianKind):
         return float(np.sum((noise * kind.mu / radius) ** 2)) / 2, noise.size / 2
     if isinstance(kind, Pure):
         length = float(np.linalg.norm(noise, order_of(norm)))
@@ -213,7 +219,7 @@ def _objective_statistic(release: Release) -> tuple[float, float]:
 def _perturbation(release: Release) -> tuple[np.ndarray, float]:
     """The perturbation is the negative gradient of the rest of the objective at the release; and
     the scale that its event declares."""
-    mechanism, facts = release.mechanism, release.reach.facts
+    mechanism, facts = release.mechanism, release.sensitivity.facts
     assert isinstance(mechanism, ObjectivePerturbation)
     assert facts is not None
     theta = release.result
@@ -224,7 +230,7 @@ def _perturbation(release: Release) -> tuple[np.ndarray, float]:
         return b, facts.lipschitz / kind.mu
     assert isinstance(kind, Pure)
     determinant = facts.rank * np.log1p(facts.smoothness / mechanism.regularisation)
-    return b, release.reach.radius / (kind.epsilon - determinant)
+    return b, release.sensitivity.radius / (kind.epsilon - determinant)
 
 
 def _density_statistic(release: Release, mechanism: ExponentialDensity) -> tuple[float, float]:
@@ -234,9 +240,9 @@ def _density_statistic(release: Release, mechanism: ExponentialDensity) -> tuple
     is small too often where the density is wider than declared and too rarely where it is narrower.
     """
     kind = release.event.kinds[0]
-    assert isinstance(kind, (BoundedRange, Gaussian))
+    assert isinstance(kind, (BoundedRange, GaussianKind))
     strength = kind.eta if isinstance(kind, BoundedRange) else kind.mu
-    target = mechanism.target(release.payload, release.reach, strength)
+    target = mechanism.target(release.payload, release.sensitivity, strength)
     body = target.body
     point = body.coordinates(release.result)
     direction = SeededSource(1).noise.standard_normal(body.dimension)

@@ -27,11 +27,11 @@ from privopt.losses import Huber
 from privopt.mechanisms import (
     HOOK,
     CorrelatedGaussian,
+    DiscreteGaussian,
+    DiscreteLaplace,
     ExponentialMechanism,
     Gate,
     Gaussian,
-    HardenedGaussian,
-    HardenedLaplace,
     Laplace,
     Mechanism,
     NormGamma,
@@ -41,9 +41,9 @@ from privopt.mechanisms import (
 from privopt.noise import SeededSource, Source
 from privopt.oracle import ClippedGradient, Oracle
 from privopt.oracle.counting import grid_step, whole_steps
-from privopt.oracle.reach import Grid, Reach
 from privopt.oracle.rows import RowBounds
 from privopt.oracle.sealed import KEY, Sealed
+from privopt.oracle.sensitivity import Grid, Sensitivity
 from privopt.privacy import Budget, Certificate, Log
 from privopt.privacy.factorizations import Tree
 from privopt.privacy.profiles import gaussian_mu
@@ -117,10 +117,10 @@ def _claim(run: Trial, data: Any, epsilon: float, delta: float) -> Claim:
 
 
 def _additive(mechanism: Mechanism, epsilon: float, delta: float) -> Case:
-    """One number, moved by its whole reach."""
+    """One number, moved by its whole sensitivity."""
     steps = getattr(mechanism, "steps", None)
     grid = None if steps is None else Grid(grid_step(1.0, steps), 1)
-    reach = Reach(mechanism.accepts, 1.0, 1.0, grid=grid)
+    sensitivity = Sensitivity(mechanism.accepts, 1.0, 1.0, grid=grid)
 
     def data(side: int, runs: int) -> tuple[np.ndarray, np.ndarray]:
         values = np.full(runs, 1.0 - side)
@@ -128,7 +128,7 @@ def _additive(mechanism: Mechanism, epsilon: float, delta: float) -> Case:
 
     def run(values: np.ndarray, _: np.ndarray, source: Source) -> Log:
         gate = Gate(source, hook=HOOK.get())
-        gate.release(mechanism, Sealed(KEY, values, reach))
+        gate.release(mechanism, Sealed(KEY, values, sensitivity))
         return gate.log
 
     return Case(side_by_side(run, data), _claim(run, data, epsilon, delta))
@@ -198,9 +198,9 @@ def one_by_one(release: Callable[[int, Gate], float]) -> Sample:
 
 def _choice(mechanism: Mechanism, first: np.ndarray, epsilon: float) -> Case:
     """Whether candidate 0 is chosen; on the second data set its score is lower by the range."""
-    reach = Reach("range", 1.0, 1.0)
+    sensitivity = Sensitivity("range", 1.0, 1.0)
     lowered = np.append(first[0] - 1.0, first[1:])
-    sealed = [Sealed(KEY, scores, reach) for scores in (first, lowered)]
+    sealed = [Sealed(KEY, scores, sensitivity) for scores in (first, lowered)]
 
     def release(side: int, gate: Gate) -> float:
         return float(gate.release(mechanism, sealed[side]) == 0)
@@ -223,8 +223,8 @@ def rare(epsilon: float) -> float:
 
 
 def _norm_gamma(epsilon: float) -> Case:
-    mechanism, reach = NormGamma(1 / epsilon), Reach("l2", 1.0, 1.0)
-    sealed = [Sealed(KEY, np.array([value]), reach) for value in (1.0, 0.0)]
+    mechanism, sensitivity = NormGamma(1 / epsilon), Sensitivity("l2", 1.0, 1.0)
+    sealed = [Sealed(KEY, np.array([value]), sensitivity) for value in (1.0, 0.0)]
 
     def release(side: int, gate: Gate) -> float:
         seen = float(gate.release(mechanism, sealed[side])[0])
@@ -261,10 +261,10 @@ def _objective(epsilon: float) -> Case:
 # ---------------------------------------------------------------- the table
 CASES: dict[str, Callable[[float], Case]] = {
     "Laplace": lambda e: _additive(Laplace(1 / e), e, 0.0),
-    "HardenedLaplace": lambda e: _additive(HardenedLaplace(1 / e), e, 0.0),
+    "DiscreteLaplace": lambda e: _additive(DiscreteLaplace(1 / e), e, 0.0),
     "NormGamma": _norm_gamma,
     "Gaussian": lambda e: _additive(Gaussian(1 / gaussian_mu(e, DELTA)), e, DELTA),
-    "HardenedGaussian": lambda e: _additive(HardenedGaussian(1 / gaussian_mu(e, DELTA)), e, DELTA),
+    "DiscreteGaussian": lambda e: _additive(DiscreteGaussian(1 / gaussian_mu(e, DELTA)), e, DELTA),
     "PermuteAndFlip": lambda e: _choice(PermuteAndFlip(1 / e), np.zeros(2), e),
     "ReportNoisyMax": lambda e: _choice(ReportNoisyMax(1 / e), np.zeros(1 + CANDIDATES), e),
     "ExponentialMechanism": lambda e: _choice(

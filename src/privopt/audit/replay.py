@@ -2,7 +2,8 @@
 
 Run on a data set and record each release; run on a neighbour with the released values frozen.
 Then every call, every public argument and every output must be the same, and each sealed value may
-have moved by no more than its declared reach. This finds wrong sensitivities, missing clips, data
+have moved by no more than its declared sensitivity. This finds wrong sensitivities, missing clips,
+data
 in public parameters and data in side outputs; it does not see the noise (``audit.law`` does) nor a
 wrong formula in the accountant (its closed-form tests do).
 """
@@ -33,8 +34,8 @@ from privopt.mechanisms.density import body_of
 from privopt.mechanisms.exponential_density import loss_range
 from privopt.noise import SeededSource
 from privopt.oracle.objective import Objective
-from privopt.oracle.reach import Reach, order_of
 from privopt.oracle.sampling import COUPLING, KeyedCoins
+from privopt.oracle.sensitivity import Sensitivity, order_of
 from privopt.oracle.vertex_draw import VertexDraw
 from privopt.privacy import Event
 
@@ -51,7 +52,7 @@ class Release:
 
     mechanism: Mechanism
     payload: Any
-    reach: Reach
+    sensitivity: Sensitivity
     event: Event
     result: Any
 
@@ -70,7 +71,7 @@ class Tape:
         self,
         mechanism: Mechanism,
         payload: Any,
-        reach: Reach,
+        sensitivity: Sensitivity,
         event: Event,
         run: Callable[[], Any],
     ) -> Any:
@@ -79,27 +80,32 @@ class Tape:
         if not self.playing:
             kept = payload.copy() if isinstance(payload, np.ndarray) else payload
             result = run()
-            self.releases.append(Release(mechanism, kept, reach, event, result))
+            self.releases.append(Release(mechanism, kept, sensitivity, event, result))
             return result
         if self.position >= len(self.releases):
             self.findings.append("the neighbour's run makes more releases")
             return run()
         recorded = self.releases[self.position]
         self.position += 1
-        self._compare(recorded, mechanism, payload, reach, event)
+        self._compare(recorded, mechanism, payload, sensitivity, event)
         return recorded.result
 
     def _compare(
-        self, old: Release, mechanism: Mechanism, payload: Any, reach: Reach, event: Event
+        self,
+        old: Release,
+        mechanism: Mechanism,
+        payload: Any,
+        sensitivity: Sensitivity,
+        event: Event,
     ) -> None:
         label = f"release {self.position} ({type(mechanism).__name__})"
         if mechanism != old.mechanism or not same_event(event, old.event):
             self.findings.append(f"{label}: its event or its noise depends on data")
-        if not _same_reach(reach, old.reach):
-            self.findings.append(f"{label}: its declared reach depends on data")
+        if not _same_reach(sensitivity, old.sensitivity):
+            self.findings.append(f"{label}: its declared sensitivity depends on data")
         checks = chain(
-            movements(old.payload, payload, old.reach, mechanism),
-            _range_movement(mechanism, old.payload, payload, old.reach),
+            movements(old.payload, payload, old.sensitivity, mechanism),
+            _range_movement(mechanism, old.payload, payload, old.sensitivity),
         )
         for what, moved, allowed in checks:
             allowed *= self.group
@@ -108,72 +114,72 @@ class Tape:
 
 
 def movements(
-    one: Any, other: Any, reach: Reach, mechanism: Mechanism | None = None
+    one: Any, other: Any, sensitivity: Sensitivity, mechanism: Mechanism | None = None
 ) -> Iterator[tuple[str, float, float]]:
     """Measured and declared movements between two payloads."""
     if isinstance(one, Objective):
-        yield from _function_movements(one, other, reach)
+        yield from _function_movements(one, other, sensitivity)
         if isinstance(mechanism, OutputPerturbation):
             algorithm = mechanism.algorithm
             moved = np.linalg.norm(algorithm.value(one) - algorithm.value(other))
-            yield "the result", float(moved), mechanism.sensitivity(reach)
+            yield "the result", float(moved), mechanism.output_sensitivity(sensitivity)
         return
-    one, other = (np.atleast_1d(in_units(payload, reach)) for payload in (one, other))
+    one, other = (np.atleast_1d(in_units(payload, sensitivity)) for payload in (one, other))
     if one.shape != other.shape:
         yield "the shape", math.inf, 0.0
         return
     with np.errstate(all="ignore"):
         difference = np.abs(one - other)
-    if reach.norm == "range":
-        yield "the range", float(np.ptp(one - other)), _lane_radius(reach)
+    if sensitivity.norm == "range":
+        yield "the range", float(np.ptp(one - other)), _lane_radius(sensitivity)
         return
-    if reach.norm == "coordinates":
-        radius = np.broadcast_to(reach.radius, difference.shape)
+    if sensitivity.norm == "coordinates":
+        radius = np.broadcast_to(sensitivity.radius, difference.shape)
         worst = int(np.argmax(difference - radius))
         yield "a coordinate", float(difference[worst]), float(radius[worst])
         return
-    moved = float(np.linalg.norm(difference, order_of(reach.norm)))
-    yield "the value", moved, _lane_radius(reach)
+    moved = float(np.linalg.norm(difference, order_of(sensitivity.norm)))
+    yield "the value", moved, _lane_radius(sensitivity)
 
 
-def in_units(payload: Any, reach: Reach) -> Any:
+def in_units(payload: Any, sensitivity: Sensitivity) -> Any:
     """What an integer payload stands for; any other as it is. An integer sum is never beyond 2^53
     steps in an audit's small data sets, so that its units are exact to the last digit."""
-    return payload if reach.grid is None else payload * reach.grid.step
+    return payload if sensitivity.grid is None else payload * sensitivity.grid.step
 
 
-def _lane_radius(reach: Reach) -> float:
+def _lane_radius(sensitivity: Sensitivity) -> float:
     """A running sum moves by at most the largest decayed radius among its cells."""
-    if reach.lane is None:
-        return float(reach.radius)
-    path, step = reach.lane.path, reach.lane.step
-    return float(reach.radius) * max(
+    if sensitivity.running_sum is None:
+        return float(sensitivity.radius)
+    path, step = sensitivity.running_sum.path, sensitivity.running_sum.step
+    return float(sensitivity.radius) * max(
         radius * math.exp(path.log_decay[step] - path.log_decay[s])
         for s, radius in enumerate(path.radii[: step + 1])
     )
 
 
 def _function_movements(
-    one: Objective, other: Objective, reach: Reach
+    one: Objective, other: Objective, sensitivity: Sensitivity
 ) -> Iterator[tuple[str, float, float]]:
-    facts = reach.facts
+    facts = sensitivity.facts
     assert facts is not None
     generator = SeededSource(1).noise
     for scale in (0.0, 0.1, 1.0, 10.0, 1e3):
         theta = scale * generator.standard_normal(facts.dimension)
         moved = np.linalg.norm(one.gradient(theta) - other.gradient(theta))
-        yield "the gradient", float(moved), float(reach.radius)
+        yield "the gradient", float(moved), float(sensitivity.radius)
         bent = np.linalg.eigvalsh(one.hessian(theta) - other.hessian(theta))
         # One record can only add its own curvature, one direction at a time.
         size = np.abs(bent)
         yield "the curvature", float(size.max()), float(facts.smoothness)
         rank = int(np.sum(size > 1e-9 * max(1.0, facts.smoothness)))
-        records = 2 if reach.radius > reach.single else 1
+        records = 2 if sensitivity.radius > sensitivity.single else 1
         yield "the rank of the curvature", float(rank), float(records * facts.rank)
 
 
 def _range_movement(
-    mechanism: Mechanism, one: Any, other: Any, reach: Reach
+    mechanism: Mechanism, one: Any, other: Any, sensitivity: Sensitivity
 ) -> Iterator[tuple[str, float, float]]:
     """An exponential mechanism rests on the range of the two functions' difference."""
     if not isinstance(mechanism, ExponentialDensity) or mechanism.noise != "pure":
@@ -185,11 +191,11 @@ def _range_movement(
     thetas = body.thetas(np.vstack([points, body.centre]))
     difference = one.values(thetas) - other.values(thetas)
     allowed = loss_range(one.loss, one.rows.bounds.size, mechanism.domain, one.dimension)
-    records = reach.radius / reach.single
+    records = sensitivity.radius / sensitivity.single
     yield "the range on the domain", float(np.ptp(difference)), float(records * allowed)
 
 
-def _same_reach(one: Reach, other: Reach) -> bool:
+def _same_reach(one: Sensitivity, other: Sensitivity) -> bool:
     return (
         one.norm == other.norm
         and np.array_equal(one.radius, other.radius)

@@ -22,8 +22,8 @@ from privopt.mechanisms import (
 )
 from privopt.mechanisms.selection import flip_probabilities
 from privopt.oracle.objective import Objective
-from privopt.oracle.reach import Reach
-from privopt.privacy.kinds import Gaussian, Kind, Pure
+from privopt.oracle.sensitivity import Sensitivity
+from privopt.privacy.kinds import GaussianKind, Kind, Pure
 
 LIMIT = 700.0
 
@@ -32,17 +32,17 @@ def before_noise(release: Release, payload: Any) -> Any:
     """What the noise of a release is added to, where that is more than the sealed value itself."""
     if isinstance(release.mechanism, OutputPerturbation):
         return release.mechanism.algorithm.value(payload)
-    return in_units(payload, release.reach)
+    return in_units(payload, release.sensitivity)
 
 
 def transcript_score(releases: list[Release], one: list[Any], other: list[Any]) -> float:
     """Log-likelihood ratio of a whole run: releases add up, the steps of a stream as one."""
     score, streams = 0.0, {}
     for release, a, b in zip(releases, one, other, strict=True):
-        if release.event.row is None:
+        if release.event.position is None:
             score += release_score(release, a, b)
         else:
-            streams.setdefault(id(release.event.row.path), []).append((release, a, b))
+            streams.setdefault(id(release.event.position.path), []).append((release, a, b))
     return score + sum(_stream_score(*zip(*steps, strict=True)) for steps in streams.values())
 
 
@@ -52,13 +52,18 @@ def _stream_score(releases: Any, one: Any, other: Any) -> float:
     Of sampled batches, each step of the changed record moves rows of its own (see
     ``release_score`` for who else is in a batch).
     """
-    row, kind, reach = releases[0].event.row, releases[0].event.kinds[0], releases[0].reach
+    row, kind, sensitivity = (
+        releases[0].event.position,
+        releases[0].event.kinds[0],
+        releases[0].sensitivity,
+    )
     encode = row.path.factorization.encode
     result, one, other = (
-        np.array([np.ravel(value) for value in values], dtype=float) * (kind.mu / reach.radius)
+        np.array([np.ravel(value) for value in values], dtype=float)
+        * (kind.mu / sensitivity.radius)
         for values in ([release.result for release in releases], one, other)
     )
-    if reach.sampling.full:
+    if sensitivity.sampling.full:
         near, far = encode(result - one), encode(result - other)
         return _clipped((np.sum(far**2) - np.sum(near**2)) / 2)
     seen, score = encode(result), 0.0
@@ -69,16 +74,18 @@ def _stream_score(releases: Any, one: Any, other: Any) -> float:
             alone[step] = values[step]
             moved = encode(alone)
             ratios.append(_clipped(float(np.sum(seen * moved) - np.sum(moved**2) / 2)))
-        score += _mixed(reach.sampling.rate, ratios[0]) - _mixed(reach.sampling.rate, ratios[1])
+        score += _mixed(sensitivity.sampling.rate, ratios[0]) - _mixed(
+            sensitivity.sampling.rate, ratios[1]
+        )
     return score
 
 
 def coordinate_scores(releases: list[Release], one: list[Any], other: list[Any]) -> np.ndarray:
     """The score of each coordinate by itself, for noise that is independent over coordinates: as
     many one-dimensional runs as there are coordinates."""
-    row = releases[0].event.row
+    row = releases[0].event.position
     if row is not None:
-        unit = cast(Gaussian, releases[0].event.kinds[0]).mu / releases[0].reach.radius
+        unit = cast(GaussianKind, releases[0].event.kinds[0]).mu / releases[0].sensitivity.radius
         result = np.array([release.result for release in releases])
         near, far = (
             np.sum(row.path.factorization.encode(unit * (result - np.array(side))) ** 2, axis=0)
@@ -87,7 +94,7 @@ def coordinate_scores(releases: list[Release], one: list[Any], other: list[Any])
         return np.clip((far - near) / 2, -LIMIT, LIMIT)
     score = np.zeros(np.shape(releases[0].result))
     for release, a, b in zip(releases, one, other, strict=True):
-        sampling = release.reach.sampling
+        sampling = release.sensitivity.sampling
         if sampling.full:
             score += _coordinates(release, a, b)
         else:
@@ -98,7 +105,7 @@ def coordinate_scores(releases: list[Release], one: list[Any], other: list[Any])
 
 
 def _coordinates(release: Release, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    kind, radius = release.event.kinds[0], release.reach.radius
+    kind, radius = release.event.kinds[0], release.sensitivity.radius
     near, far = (np.abs(release.result - value) / radius for value in (one, other))
     if isinstance(kind, Pure):
         ratio = kind.epsilon * (far - near)
@@ -113,7 +120,7 @@ def release_score(release: Release, one: Any, other: Any) -> float:
     On a sampled batch the record is present with the view's rate: the values are those with the
     record in the batch, and a batch without it holds nothing (true if all others are empty).
     """
-    sampling = release.reach.sampling
+    sampling = release.sensitivity.sampling
     if sampling.full:
         return _clipped(_full(release, one, other))
     nothing = np.zeros_like(np.asarray(one, dtype=float))
@@ -130,26 +137,26 @@ def _clipped(ratio: float) -> float:
 
 
 def _full(release: Release, one: Any, other: Any) -> float:
-    mechanism, reach, result = release.mechanism, release.reach, release.result
+    mechanism, sensitivity, result = release.mechanism, release.sensitivity, release.result
     kind = release.event.kinds[0]
     if isinstance(mechanism, OutputPerturbation):
-        return _additive(kind, result, one, other, mechanism.sensitivity(reach), "l2")
+        return _additive(kind, result, one, other, mechanism.output_sensitivity(sensitivity), "l2")
     if isinstance(mechanism, ObjectivePerturbation):
-        return _perturbed(mechanism, reach, result, one) - _perturbed(
-            mechanism, reach, result, other
+        return _perturbed(mechanism, sensitivity, result, one) - _perturbed(
+            mechanism, sensitivity, result, other
         )
     if isinstance(one, Objective):
         # A density falls with the loss: the difference of losses orders its likelihood ratios.
         start = np.zeros_like(result)
         gained, lost = (v.value(result) - v.value(start) for v in (other, one))
-        return kind.strength() / float(reach.radius) * (gained - lost)
-    if reach.norm == "range":
+        return kind.strength() / float(sensitivity.radius) * (gained - lost)
+    if sensitivity.norm == "range":
         likelier, less = (
-            _log_chance(release, kind.strength() / float(reach.radius) * np.ravel(scores))
+            _log_chance(release, kind.strength() / float(sensitivity.radius) * np.ravel(scores))
             for scores in (one, other)
         )
         return likelier - less
-    return _additive(kind, result, one, other, reach.radius, reach.norm)
+    return _additive(kind, result, one, other, sensitivity.radius, sensitivity.norm)
 
 
 def _log_chance(release: Release, scaled: np.ndarray) -> float:
@@ -169,15 +176,18 @@ def _additive(kind: Kind, result: Any, one: Any, other: Any, radius: Any, norm: 
     if isinstance(kind, Pure):
         order = 1 if norm == "l1" else 2
         return kind.epsilon * float(np.linalg.norm(far, order) - np.linalg.norm(near, order))
-    strength = kind.mu if isinstance(kind, Gaussian) else kind.strength()
+    strength = kind.mu if isinstance(kind, GaussianKind) else kind.strength()
     return strength**2 / 2 * float(far @ far - near @ near)
 
 
 def _perturbed(
-    mechanism: ObjectivePerturbation, reach: Reach, theta: np.ndarray, objective: Objective
+    mechanism: ObjectivePerturbation,
+    sensitivity: Sensitivity,
+    theta: np.ndarray,
+    objective: Objective,
 ) -> float:
     """Log-density at theta of the exact minimiser; the small output noise is left out."""
-    facts = reach.facts
+    facts = sensitivity.facts
     assert facts is not None
     centre = 0.0 if mechanism.centre is None else np.array(mechanism.centre)
     b = objective.gradient(theta) + mechanism.regularisation * (theta - centre)
@@ -185,5 +195,7 @@ def _perturbed(
     hessian[np.diag_indices_from(hessian)] += mechanism.regularisation
     volume = float(np.linalg.slogdet(hessian)[1])
     if mechanism.noise == "pure":
-        return volume - float(np.linalg.norm(b)) / (mechanism.multiplier * float(reach.radius))
+        return volume - float(np.linalg.norm(b)) / (
+            mechanism.multiplier * float(sensitivity.radius)
+        )
     return volume - float(b @ b) / (2 * (mechanism.multiplier * facts.lipschitz) ** 2)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy import stats
 
-from privopt.privacy.kinds import Concentrated, Gaussian, Kind, ObjectiveGaussian, Pure
+from privopt.privacy.kinds import Concentrated, GaussianKind, Kind, ObjectiveGaussian, Pure
 
 MOST_COORDINATES = 64
 """Single coordinates that are looked at; all of them enter the other directions."""
@@ -31,7 +31,7 @@ def as_normal(kind: Kind, unit: np.ndarray, order: float) -> np.ndarray | None:
     independent coordinates of density exp(-|x|^r) if s^r is Gamma(p/r).
     """
     unit = np.ravel(unit)
-    if isinstance(kind, (Gaussian, ObjectiveGaussian)):
+    if isinstance(kind, (GaussianKind, ObjectiveGaussian)):
         return unit
     if not isinstance(kind, (Pure, Concentrated)) or not math.isfinite(order):
         return None
@@ -49,7 +49,7 @@ def shape_p_values(runs: list[list[np.ndarray]]) -> list[float]:
     """One two-sided p-value for each direction; ``runs`` holds each run's noise, release by
     release, all of one size. Exact: no false alarm beyond the number of directions times the level.
     """
-    found = [_p_value(part) for part in _within([z for run in runs for z in run])]
+    found = [_p_value(part) for part in _over_coordinates([z for run in runs for z in run])]
     following = [(a, b) for run in runs for a, b in zip(run[::2], run[1::2], strict=False)]
     apart = [(a[0], b[0]) for a, b in zip(runs[::2], runs[1::2], strict=False) if a and b]
     for pairs in (following, apart):
@@ -62,7 +62,7 @@ def shape_p_values(runs: list[list[np.ndarray]]) -> list[float]:
     return found
 
 
-def _within(noise: list[np.ndarray]) -> Iterator[np.ndarray]:
+def _over_coordinates(noise: list[np.ndarray]) -> Iterator[np.ndarray]:
     """Projections of each release on fixed directions."""
     z = np.array(noise)
     p = z.shape[1]

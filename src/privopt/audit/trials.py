@@ -12,8 +12,8 @@ from privopt.audit.replay import Release
 from privopt.audit.scores import before_noise, transcript_score
 from privopt.mechanisms import HOOK, Mechanism
 from privopt.noise import SeededSource, Source
-from privopt.oracle.reach import Reach
 from privopt.oracle.sampling import COUPLING, GeometricSkips
+from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy import Event
 
 Trial = Callable[[np.ndarray, np.ndarray, Source], Any]
@@ -58,7 +58,7 @@ class _Recorder:
         self,
         mechanism: Mechanism,
         payload: Any,
-        reach: Reach,
+        sensitivity: Sensitivity,
         event: Event,
         run: Callable[[], Any],
     ) -> Any:
@@ -66,7 +66,7 @@ class _Recorder:
         self.payloads.append(kept)
         if self.given is None:
             result = run()
-            self.releases.append(Release(mechanism, kept, reach, event, result))
+            self.releases.append(Release(mechanism, kept, sensitivity, event, result))
             return result
         if len(self.payloads) > len(self.given):
             raise ValueError("the number of releases depends on data: replay finds such bugs.")
@@ -108,7 +108,7 @@ class Side:
         releases = recorder.releases
         if self._known is not None:
             return self._known
-        if all(release.reach.sampling.full for release in releases):
+        if all(release.sensitivity.sampling.full for release in releases):
             payloads = (recorder.payloads, self._replay(1 - self._side, releases))
         else:
             # Which records a batch held is secret: both values are computed without it.

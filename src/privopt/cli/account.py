@@ -82,7 +82,7 @@ def account(
     from privopt.privacy import Accountant, Sampling
     from privopt.privacy.certificate import round_up
     from privopt.privacy.conversions import gaussian_conversion
-    from privopt.privacy.kinds import Gaussian
+    from privopt.privacy.kinds import GaussianKind
     from privopt.privacy.spend import Step
 
     with plain_errors():
@@ -109,7 +109,7 @@ def account(
             raise ValueError("a stream needs a --noise, for example --noise honaker.")
 
         def charge(multiplier: float) -> Charge:
-            kind = Gaussian(factor * size / multiplier, size / multiplier)
+            kind = GaussianKind(factor * size / multiplier, size / multiplier)
             return Counter({Step(sampling, (kind,) * questions): count})
 
         if noise_multiplier is None:

@@ -210,11 +210,11 @@ def _own(
     confidence: float,
     seed: int,
 ) -> list[str]:
-    from privopt.audit.own import PAIRS, attack_own, replay_own
+    from privopt.audit.user_code import PAIRS, attack_user_code, replay_user_code
     from privopt.privacy import Budget
 
     budget = Budget(epsilons[0], delta, neighbouring)
-    findings = replay_own(target, budget, classification=not regression)
+    findings = replay_user_code(target, budget, classification=not regression)
     if findings is None:
         console.print("It releases nothing through a gate of privopt: there is nothing to replay.")
     else:
@@ -224,7 +224,7 @@ def _own(
     bad = [target] if findings else []
     if replayed:
         return bad
-    found = attack_own(
+    found = attack_user_code(
         target,
         budget,
         runs=runs,

@@ -69,9 +69,9 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         declared = self._declared(self.n_features_in_)
         if sp.issparse(X):
             X = sp.csr_array(X, copy=True)
-            X.data = X.data * declared.reach[X.indices]
+            X.data = X.data * declared.scale[X.indices]
             return X
-        return np.asarray(concrete(X)) * declared.reach + declared.shift
+        return np.asarray(concrete(X)) * declared.scale + declared.shift
 
     def _validated(self, X: Any, reset: bool) -> Any:
         return validated(

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 @dataclass(frozen=True, eq=False)
 class ColumnBounds:
-    """x becomes (x - shift) / reach, clipped to [-1, 1].
+    """x becomes (x - shift) / scale, clipped to [-1, 1].
 
     A column whose bounds contain 0 is only divided, so that zeros stay zeros and a sparse matrix
     stays sparse; another one is also shifted to the middle of its bounds.
@@ -53,7 +53,7 @@ class ColumnBounds:
         return np.where(across, 0.0, (self.low + self.high) / 2)
 
     @property
-    def reach(self) -> np.ndarray:
+    def scale(self) -> np.ndarray:
         return np.maximum(np.abs(self.high - self.shift), np.abs(self.low - self.shift))
 
     def apply(self, X: Any) -> Any:
@@ -67,11 +67,11 @@ class ColumnBounds:
             X = sp.csr_array(X, copy=True)
             X.data[np.isinf(X.data)] = np.nan
             low, high = (np.asarray(side)[X.indices] for side in (self.low, self.high))
-            X.data = (np.clip(X.data, low, high) / self.reach[X.indices]).astype(X.dtype)
+            X.data = (np.clip(X.data, low, high) / self.scale[X.indices]).astype(X.dtype)
             return X
         wild = np.isinf(X)
         X = np.clip(X, self.low.astype(X.dtype), self.high.astype(X.dtype))
         X[wild] = np.nan
         X -= self.shift.astype(X.dtype)
-        X /= self.reach.astype(X.dtype)
+        X /= self.scale.astype(X.dtype)
         return X

@@ -64,7 +64,7 @@ class ElasticNet(SparseLeastSquares):
     plan_ : Plan
     """
 
-    _twin = "linear_model.ElasticNet"
+    _sklearn_class = "linear_model.ElasticNet"
 
     def __init__(
         self,

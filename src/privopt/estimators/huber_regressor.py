@@ -87,7 +87,7 @@ class HuberRegressor(LinearRegressor):
     (True, True)
     """
 
-    _twin = "linear_model.HuberRegressor"
+    _sklearn_class = "linear_model.HuberRegressor"
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class HuberRegressor(LinearRegressor):
         random_state: int | None = None,
         ledger: Any = None,
         dataset: str | None = None,
-        hardened: bool | str = "auto",
+        discrete_noise: bool | str = "auto",
     ) -> None:
         super().__init__(
             epsilon,
@@ -125,7 +125,7 @@ class HuberRegressor(LinearRegressor):
             random_state=random_state,
             ledger=ledger,
             dataset=dataset,
-            hardened=hardened,
+            discrete_noise=discrete_noise,
         )
         self.width = width
         self.alpha = alpha

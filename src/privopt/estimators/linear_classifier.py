@@ -34,7 +34,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
         random_state: int | None,
         ledger: Any = None,
         dataset: str | None = None,
-        hardened: bool | str = "auto",
+        discrete_noise: bool | str = "auto",
     ) -> None:
         super().__init__(
             epsilon,
@@ -50,7 +50,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
             random_state,
             ledger,
             dataset,
-            hardened,
+            discrete_noise,
         )
         self.classes = classes
 

@@ -71,7 +71,7 @@ class LinearModel(Portable, ABC):
         random_state: int | None,
         ledger: Any = None,
         dataset: str | None = None,
-        hardened: bool | str = "auto",
+        discrete_noise: bool | str = "auto",
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -86,7 +86,7 @@ class LinearModel(Portable, ABC):
         self.random_state = random_state
         self.ledger = ledger
         self.dataset = dataset
-        self.hardened = hardened
+        self.discrete_noise = discrete_noise
 
     # ------------------------------------------------------------ what subclasses say
     @abstractmethod
@@ -204,7 +204,7 @@ class LinearModel(Portable, ABC):
         declared = self._declared(features)
         if declared is None:
             return coef, intercept
-        coef = coef / declared.reach
+        coef = coef / declared.scale
         return coef, intercept - coef @ declared.shift
 
     def _problem(self, n: int, features: int) -> Problem:
@@ -235,7 +235,7 @@ class LinearModel(Portable, ABC):
 
     def _plan(self, facts: Facts, budget: Budget) -> Plan:
         make = choose_with_private_norm if self.data_norm == "private" else choose
-        make = partial(make, hardened=self.hardened)
+        make = partial(make, discrete_noise=self.discrete_noise)
         return choose_for_group(facts, budget, self.solver, make)
 
     # ------------------------------------------------------------ predict
@@ -254,7 +254,7 @@ class LinearModel(Portable, ABC):
         if declared is not None:
             X = declared.apply(X)
             intercept = intercept + coef @ declared.shift
-            coef = coef * declared.reach
+            coef = coef * declared.scale
         X = tamed(self._finite(X))
         scores = np.asarray(X @ coef.T)
         if self._row_map is not None:

@@ -105,7 +105,7 @@ class LinearRegression(LinearRegressor):
         random_state: int | None = None,
         ledger: Any = None,
         dataset: str | None = None,
-        hardened: bool | str = "auto",
+        discrete_noise: bool | str = "auto",
     ) -> None:
         super().__init__(
             epsilon,
@@ -122,7 +122,7 @@ class LinearRegression(LinearRegressor):
             random_state=random_state,
             ledger=ledger,
             dataset=dataset,
-            hardened=hardened,
+            discrete_noise=discrete_noise,
         )
         self.residual_clip = residual_clip
 

@@ -38,7 +38,7 @@ class LinearRegressor(RegressorMixin, LinearModel):
         random_state: int | None,
         ledger: Any = None,
         dataset: str | None = None,
-        hardened: bool | str = "auto",
+        discrete_noise: bool | str = "auto",
     ) -> None:
         super().__init__(
             epsilon,
@@ -54,7 +54,7 @@ class LinearRegressor(RegressorMixin, LinearModel):
             random_state,
             ledger,
             dataset,
-            hardened,
+            discrete_noise,
         )
         self.target_bounds = target_bounds
 

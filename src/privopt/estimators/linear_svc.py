@@ -89,7 +89,7 @@ class LinearSVC(LinearClassifier):
     (True, True)
     """
 
-    _twin = "svm.LinearSVC"
+    _sklearn_class = "svm.LinearSVC"
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class LinearSVC(LinearClassifier):
         random_state: int | None = None,
         ledger: Any = None,
         dataset: str | None = None,
-        hardened: bool | str = "auto",
+        discrete_noise: bool | str = "auto",
     ) -> None:
         super().__init__(
             epsilon,
@@ -128,7 +128,7 @@ class LinearSVC(LinearClassifier):
             random_state,
             ledger,
             dataset,
-            hardened,
+            discrete_noise,
         )
         self.loss = loss
         self.width = width

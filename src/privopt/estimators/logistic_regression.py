@@ -86,7 +86,7 @@ class LogisticRegression(LinearClassifier):
     (True, True)
     """
 
-    _twin = "linear_model.LogisticRegression"
+    _sklearn_class = "linear_model.LogisticRegression"
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class LogisticRegression(LinearClassifier):
         random_state: int | None = None,
         ledger: Any = None,
         dataset: str | None = None,
-        hardened: bool | str = "auto",
+        discrete_noise: bool | str = "auto",
     ) -> None:
         super().__init__(
             epsilon,
@@ -122,7 +122,7 @@ class LogisticRegression(LinearClassifier):
             random_state,
             ledger,
             dataset,
-            hardened,
+            discrete_noise,
         )
 
     def _loss(self) -> Logistic:

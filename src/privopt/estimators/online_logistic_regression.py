@@ -106,7 +106,7 @@ class OnlineLogisticRegression(OnlineModel, LinearClassifier):
     True
     """
 
-    _twin = "linear_model.LogisticRegression"
+    _sklearn_class = "linear_model.LogisticRegression"
 
     def __init__(
         self,

@@ -22,12 +22,12 @@ from privopt.mechanisms import HOOK, CorrelatedGaussian, Gate, Steps
 from privopt.mechanisms.checkpoint import AGAIN, Checkpoint
 from privopt.noise import Source, fresh_name
 from privopt.oracle import Oracle, Query, RowBounds
-from privopt.oracle.reach import Reach
+from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy import Accountant, Budget, Certificate, Event, Log, Refused, spend
 from privopt.privacy.events import FULL, ROOT, StreamPath, StreamPosition
 from privopt.privacy.factorizations import Factorization, named
 from privopt.privacy.factorizations.open_ended import OpenEnded
-from privopt.privacy.kinds import Gaussian
+from privopt.privacy.kinds import GaussianKind
 from privopt.privacy.participation import Participation
 from privopt.privacy.profiles import gaussian_mu
 from privopt.problem import Problem
@@ -41,8 +41,8 @@ OneLeader = Leader | QuadraticLeader
 class Recipe:
     """What a stream promises before its first step.
 
-    ``models`` share the budget; ``steps`` is the horizon, None for an open-ended stream; ``reach``
-    is how far one change moves what a step releases.
+    ``models`` share the budget; ``steps`` is the horizon, None for an open-ended stream;
+    ``sensitivity`` is how far one change moves what a step releases.
     """
 
     budget: Budget
@@ -63,7 +63,7 @@ class Recipe:
         return self.problem.loss.classification
 
     @property
-    def reach(self) -> float:
+    def sensitivity(self) -> float:
         twice = self.budget.neighbouring == "replace_one"
         return float(self.query.diameter() if twice else self.query.radius())
 
@@ -195,7 +195,7 @@ class OnlineRun:
 
     def noise(self, live: int) -> float:
         """Standard deviation of a coordinate of the sums after so many steps of this stream."""
-        own = self.multiplier * self.recipe.reach * _row_norm(self.factorization, live)
+        own = self.multiplier * self.recipe.sensitivity * _row_norm(self.factorization, live)
         return math.hypot(own, self.spent[-1].noise if self.spent else 0.0)
 
     # ------------------------------------------------------------ what it has cost
@@ -251,11 +251,13 @@ class OnlineRun:
     def _log(self, released: int) -> Log:
         return Log((*self._past(), *self._events(released)))
 
-    def _declared(self, index: int) -> tuple[CorrelatedGaussian, Reach]:
+    def _declared(self, index: int) -> tuple[CorrelatedGaussian, Sensitivity]:
         """What each release may be, model after model; streams refuse a step beyond their last."""
         model, query = index % self.recipe.models, self.recipe.query
         radius = float(query.radius())
-        return self._mechanisms[model], Reach(query.norm, self.recipe.reach, radius, view=model + 1)
+        return self._mechanisms[model], Sensitivity(
+            query.norm, self.recipe.sensitivity, radius, view=model + 1
+        )
 
     def _past(self) -> Iterator[Event]:
         """The releases of streams that were given up: k Gaussians of mu/sqrt(k) lose what one of mu
@@ -263,7 +265,7 @@ class OnlineRun:
         for stream in self.spent:
             count = max(stream.steps, 1) * self.recipe.models
             share = 1 / math.sqrt(count)
-            kind = Gaussian(stream.mu * share, stream.single * share)
+            kind = GaussianKind(stream.mu * share, stream.single * share)
             for _ in range(count):
                 yield Event("CorrelatedGaussian", (kind,))
 
@@ -272,13 +274,13 @@ class OnlineRun:
         if not released:
             return
         for mechanism in self._mechanisms:
-            kinds = (Gaussian(1 / self.multiplier, self._share() / self.multiplier),)
+            kinds = (GaussianKind(1 / self.multiplier, self._share() / self.multiplier),)
             path = StreamPath(mechanism.factorization, mechanism.participation, [])
             position = StreamPosition(path, released - 1)
             yield Event("CorrelatedGaussian", kinds, (ROOT,), 0, FULL, None, position)
 
     def _share(self) -> float:
-        return float(self.recipe.query.radius()) / self.recipe.reach
+        return float(self.recipe.query.radius()) / self.recipe.sensitivity
 
     def _epsilon(self, log: Log) -> float:
         budget = self.recipe.budget

@@ -20,7 +20,7 @@ MODEL = ("coef_", "intercept_", "classes_", "n_features_in_", "feature_names_in_
 class Portable(BaseEstimator):
     """An estimator whose state is plain data: ledgers and folders travel as their paths."""
 
-    _twin: ClassVar[str] = "linear_model.LinearRegression"
+    _sklearn_class: ClassVar[str] = "linear_model.LinearRegression"
     """The estimator of scikit-learn that predicts in the same way."""
 
     def to_sklearn(self) -> Any:
@@ -33,7 +33,7 @@ class Portable(BaseEstimator):
         the same, and so are predicted numbers within the target's bounds.
         """
         check_is_fitted(self, "coef_")
-        room, _, name = self._twin.partition(".")
+        room, _, name = self._sklearn_class.partition(".")
         kind = getattr(import_module(f"sklearn.{room}"), name)
         both = set(ALIKE) & set(kind().get_params()) & set(self.get_params(deep=False))
         plain = kind(**{name: getattr(self, name) for name in both})

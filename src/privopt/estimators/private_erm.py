@@ -118,7 +118,7 @@ class PrivateERM(LinearModel):
         random_state: int | None = None,
         ledger: Any = None,
         dataset: str | None = None,
-        hardened: bool | str = "auto",
+        discrete_noise: bool | str = "auto",
     ) -> None:
         self.problem = problem
         self.epsilon = epsilon
@@ -133,7 +133,7 @@ class PrivateERM(LinearModel):
         self.random_state = random_state
         self.ledger = ledger
         self.dataset = dataset
-        self.hardened = hardened
+        self.discrete_noise = discrete_noise
 
     # ------------------------------------------------------------ predict
     def predict(self, X: Any) -> np.ndarray:
@@ -173,7 +173,7 @@ class PrivateERM(LinearModel):
         return _classifies(self)
 
     @property
-    def _twin(self) -> str:  # type: ignore[override]
+    def _sklearn_class(self) -> str:  # type: ignore[override]
         if not _classifies(self):
             return "linear_model.LinearRegression"
         return "linear_model.LogisticRegression" if _has_probabilities(self) else "svm.LinearSVC"
@@ -190,7 +190,7 @@ class PrivateERM(LinearModel):
         return self._given()
 
     def _plan(self, facts: Facts, budget: Budget) -> Plan:
-        make = partial(choose, hardened=self.hardened, **(self.settings or {}))
+        make = partial(choose, discrete_noise=self.discrete_noise, **(self.settings or {}))
         return choose_for_group(facts, budget, self.solver, make)
 
     def _targets(self, y: np.ndarray) -> Targets:

@@ -218,7 +218,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         """Declare, pay, release through the gate, certify."""
         sealed = sealed_runs(run)
         declared = Log()
-        declared.append(Event(type(mechanism).__name__, mechanism.kinds(sealed.reach)))
+        declared.append(Event(type(mechanism).__name__, mechanism.kinds(sealed.sensitivity)))
         planned = spend(declared)
         read = ("the list of classes was read from y and is taken to be public",)
         assumed = read if self._reads_classes() else ()

@@ -105,7 +105,7 @@ class QuantileRegressor(LinearRegressor):
     (True, True)
     """
 
-    _twin = "linear_model.QuantileRegressor"
+    _sklearn_class = "linear_model.QuantileRegressor"
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class QuantileRegressor(LinearRegressor):
         random_state: int | None = None,
         ledger: Any = None,
         dataset: str | None = None,
-        hardened: bool | str = "auto",
+        discrete_noise: bool | str = "auto",
     ) -> None:
         super().__init__(
             epsilon,
@@ -144,7 +144,7 @@ class QuantileRegressor(LinearRegressor):
             random_state=random_state,
             ledger=ledger,
             dataset=dataset,
-            hardened=hardened,
+            discrete_noise=discrete_noise,
         )
         self.quantile = quantile
         self.width = width
@@ -172,7 +172,7 @@ class QuantileRegressor(LinearRegressor):
     def _plan(self, facts: Facts, budget: Budget) -> Plan:
         # A column of ones needs no bound.
         if self.intercept_only:
-            make = partial(choose, hardened=self.hardened)
+            make = partial(choose, discrete_noise=self.discrete_noise)
             return choose_for_group(facts, budget, self.solver, make)
         return super()._plan(facts, budget)
 

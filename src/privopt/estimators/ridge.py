@@ -87,7 +87,7 @@ class Ridge(LinearRegression):
     (True, True)
     """
 
-    _twin = "linear_model.Ridge"
+    _sklearn_class = "linear_model.Ridge"
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Ridge(LinearRegression):
         random_state: int | None = None,
         ledger: Any = None,
         dataset: str | None = None,
-        hardened: bool | str = "auto",
+        discrete_noise: bool | str = "auto",
     ) -> None:
         super().__init__(
             epsilon,
@@ -126,7 +126,7 @@ class Ridge(LinearRegression):
             random_state=random_state,
             ledger=ledger,
             dataset=dataset,
-            hardened=hardened,
+            discrete_noise=discrete_noise,
         )
         self.alpha = alpha
 

@@ -88,8 +88,8 @@ def score_mechanism(epsilon: float, delta: float) -> Gaussian | Laplace:
 
 def score_loss(epsilon: float, delta: float) -> Loss:
     mechanism = score_mechanism(epsilon, delta)
-    reach = sealed_total(np.zeros(0), mechanism.accepts).reach
-    return tuple((kind, 1) for kind in mechanism.kinds(reach))
+    sensitivity = sealed_total(np.zeros(0), mechanism.accepts).sensitivity
+    return tuple((kind, 1) for kind in mechanism.kinds(sensitivity))
 
 
 def losses_of(certificate: Certificate) -> frozenset[Loss]:

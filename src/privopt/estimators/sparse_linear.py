@@ -254,7 +254,7 @@ class Lasso(SparseLeastSquares, OverL1Ball):
     plan_ : Plan
     """
 
-    _twin = "linear_model.Lasso"
+    _sklearn_class = "linear_model.Lasso"
 
     def __init__(
         self,

@@ -64,7 +64,7 @@ class SparseLogisticRegression(ClassifierMixin, OverL1Ball):
     plan_ : Plan
     """
 
-    _twin = "linear_model.LogisticRegression"
+    _sklearn_class = "linear_model.LogisticRegression"
 
     def __init__(
         self,

@@ -86,15 +86,15 @@ class Guarded(Loss):
         return self._called(self.inner.value, z, y)
 
     def slope(self, z: Array, y: Array) -> Array:
-        return within(self._called(self.inner.slope, z, y), -self.lipschitz, self.lipschitz)
+        return clipped(self._called(self.inner.slope, z, y), -self.lipschitz, self.lipschitz)
 
     def curvature(self, z: Array, y: Array) -> Array:
         low = -self.weak_convexity
-        return within(self._called(self.inner.curvature, z, y), low, self.smoothness)
+        return clipped(self._called(self.inner.curvature, z, y), low, self.smoothness)
 
     def least_curvature(self, z: Array, y: Array, width: Array) -> Array:
         least = self._called(self.inner.least_curvature, z, y, width)
-        return within(least, 0.0, self.smoothness)
+        return clipped(least, 0.0, self.smoothness)
 
     def pieces(self, y: Array) -> tuple[Array, Array, Array] | None:
         found = self.inner.pieces(read_only(y))
@@ -102,7 +102,7 @@ class Guarded(Loss):
             return None
         kink, below, above = (_numbers(part, y) for part in found)
         most = self.lipschitz
-        return kink, within(below, -most, most), within(above, -most, most)
+        return kink, clipped(below, -most, most), clipped(above, -most, most)
 
     def _range(self, margin: float, label: float) -> float:
         return float(self.inner.range_on(margin, label))
@@ -124,10 +124,10 @@ class Guarded(Loss):
 def bounded_slope(loss: Loss, z: Array, y: Array) -> Array:
     """Slopes that no loss, own or foreign, takes beyond its stated Lipschitz constant."""
     slope, most = loss.slope(z, y), loss.lipschitz
-    return slope if math.isinf(most) else within(slope, -most, most)
+    return slope if math.isinf(most) else clipped(slope, -most, most)
 
 
-def within(values: Array, low: float, high: float) -> Array:
+def clipped(values: Array, low: float, high: float) -> Array:
     """Values clipped; what is not a number counts as zero."""
     if is_numpy_array(values):
         values = np.minimum(np.maximum(values, low), high)

@@ -1,4 +1,5 @@
-"""Additive noise: Gaussian, Laplace, norm-Gamma and their l_r relatives, in units of the reach.
+"""Additive noise: Gaussian, Laplace, norm-Gamma and their l_r relatives, in units of the
+sensitivity.
 
 References: Dwork, McSherry, Nissim and Smith (2006) for Laplace noise; Dong, Roth and Su (2022) for
 the exact profile of Gaussian noise; Chaudhuri, Monteleoni and Sarwate (2011) for norm-Gamma noise;
@@ -15,9 +16,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from privopt.noise import Source, gaussian, generalized_gaussian, k_norm, laplace, norm_gamma
-from privopt.oracle.reach import Reach, ReachNorm, norm_named
-from privopt.privacy.kinds import Concentrated, Kind, Pure
-from privopt.privacy.kinds import Gaussian as GaussianKind
+from privopt.oracle.sensitivity import Sensitivity, SensitivityNorm, norm_named
+from privopt.privacy.kinds import Concentrated, GaussianKind, Kind, Pure
 
 
 def check_multiplier(multiplier: float) -> None:
@@ -33,19 +33,19 @@ class Gaussian:
     """
 
     multiplier: float
-    accepts: ReachNorm = "l2"
-    steps: ClassVar[None] = None  # no grid
+    accepts: SensitivityNorm = "l2"
+    resolution: ClassVar[None] = None  # no grid
 
     def __post_init__(self) -> None:
         check_multiplier(self.multiplier)
 
-    def kinds(self, reach: Reach) -> tuple[Kind, ...]:
+    def kinds(self, sensitivity: Sensitivity) -> tuple[Kind, ...]:
         mu = 1 / self.multiplier
-        return (GaussianKind(mu, mu * (reach.single / reach.radius)),)
+        return (GaussianKind(mu, mu * (sensitivity.single / sensitivity.radius)),)
 
-    def run(self, payload: Any, reach: Reach, source: Source) -> np.ndarray:
+    def run(self, payload: Any, sensitivity: Sensitivity, source: Source) -> np.ndarray:
         payload = np.asarray(payload, dtype=float)
-        return payload + gaussian(source, self.multiplier * reach.radius, payload.shape)
+        return payload + gaussian(source, self.multiplier * sensitivity.radius, payload.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +56,18 @@ class Laplace:
     """
 
     multiplier: float
-    accepts: ReachNorm = "l1"
-    steps: ClassVar[None] = None  # no grid
+    accepts: SensitivityNorm = "l1"
+    resolution: ClassVar[None] = None  # no grid
 
     def __post_init__(self) -> None:
         check_multiplier(self.multiplier)
 
-    def kinds(self, reach: Reach) -> tuple[Kind, ...]:
+    def kinds(self, sensitivity: Sensitivity) -> tuple[Kind, ...]:
         return (Pure(1 / self.multiplier),)
 
-    def run(self, payload: Any, reach: Reach, source: Source) -> np.ndarray:
+    def run(self, payload: Any, sensitivity: Sensitivity, source: Source) -> np.ndarray:
         payload = np.asarray(payload, dtype=float)
-        return payload + laplace(source, self.multiplier * reach.radius, payload.shape)
+        return payload + laplace(source, self.multiplier * sensitivity.radius, payload.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +78,18 @@ class NormGamma:
     """
 
     multiplier: float
-    accepts: ReachNorm = "l2"
-    steps: ClassVar[None] = None  # no grid
+    accepts: SensitivityNorm = "l2"
+    resolution: ClassVar[None] = None  # no grid
 
     def __post_init__(self) -> None:
         check_multiplier(self.multiplier)
 
-    def kinds(self, reach: Reach) -> tuple[Kind, ...]:
+    def kinds(self, sensitivity: Sensitivity) -> tuple[Kind, ...]:
         return (Pure(1 / self.multiplier),)
 
-    def run(self, payload: Any, reach: Reach, source: Source) -> np.ndarray:
+    def run(self, payload: Any, sensitivity: Sensitivity, source: Source) -> np.ndarray:
         payload = np.asarray(payload, dtype=float)
-        noise = norm_gamma(source, self.multiplier * reach.radius, payload.size)
+        noise = norm_gamma(source, self.multiplier * sensitivity.radius, payload.size)
         return payload + noise.reshape(payload.shape)
 
 
@@ -128,15 +128,15 @@ class GeneralizedGaussian:
             )
 
     @property
-    def accepts(self) -> ReachNorm:
+    def accepts(self) -> SensitivityNorm:
         return norm_named(self.order)
 
-    def kinds(self, reach: Reach) -> tuple[Kind, ...]:
+    def kinds(self, sensitivity: Sensitivity) -> tuple[Kind, ...]:
         return (Concentrated(1 / (2 * self.multiplier**2)),)
 
-    def run(self, payload: Any, reach: Reach, source: Source) -> np.ndarray:
+    def run(self, payload: Any, sensitivity: Sensitivity, source: Source) -> np.ndarray:
         payload = np.asarray(payload, dtype=float)
-        scale = self.multiplier * reach.radius * math.sqrt(self.order - 1)
+        scale = self.multiplier * sensitivity.radius * math.sqrt(self.order - 1)
         noise = generalized_gaussian(source, scale, payload.size, self.order)
         return payload + noise.reshape(payload.shape)
 
@@ -158,13 +158,13 @@ class KNorm:
             raise ValueError(f"K-norm noise needs an order in [1, infinity), got {self.order!r}.")
 
     @property
-    def accepts(self) -> ReachNorm:
+    def accepts(self) -> SensitivityNorm:
         return norm_named(self.order)
 
-    def kinds(self, reach: Reach) -> tuple[Kind, ...]:
+    def kinds(self, sensitivity: Sensitivity) -> tuple[Kind, ...]:
         return (Pure(1 / self.multiplier),)
 
-    def run(self, payload: Any, reach: Reach, source: Source) -> np.ndarray:
+    def run(self, payload: Any, sensitivity: Sensitivity, source: Source) -> np.ndarray:
         payload = np.asarray(payload, dtype=float)
-        noise = k_norm(source, self.multiplier * reach.radius, payload.size, self.order)
+        noise = k_norm(source, self.multiplier * sensitivity.radius, payload.size, self.order)
         return payload + noise.reshape(payload.shape)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from privopt.noise import Source
-from privopt.oracle.reach import Reach, ReachNorm
+from privopt.oracle.sensitivity import Sensitivity, SensitivityNorm
 from privopt.privacy.kinds import Kind
 from privopt.privacy.tuning import Loss, RandomCount, Tuned
 
@@ -26,12 +26,14 @@ class BestOf:
     count: RandomCount
     candidates: int
     losses: tuple[Loss, ...]
-    accepts: ReachNorm = "runs"
+    accepts: SensitivityNorm = "runs"
 
-    def kinds(self, reach: Reach) -> tuple[Kind, ...]:
+    def kinds(self, sensitivity: Sensitivity) -> tuple[Kind, ...]:
         return (Tuned(self.count.law, self.count.parameter, self.count.eta, self.losses),)
 
-    def run(self, payload: Any, reach: Reach, source: Source) -> tuple[int, float, Any] | None:
+    def run(
+        self, payload: Any, sensitivity: Sensitivity, source: Source
+    ) -> tuple[int, float, Any] | None:
         best: tuple[int, float, Any] | None = None
         for _ in range(self.count.at(float(source.noise.random()))):
             candidate = int(source.noise.integers(self.candidates))

@@ -21,7 +21,8 @@ def step_along(
 
 
 def spread_of(mechanism: Any) -> float:
-    """Standard deviation of a Gaussian or Laplace release, in units of its reach; 0 for none."""
+    """Standard deviation of a Gaussian or Laplace release, in units of its sensitivity; 0 for
+    none."""
     if mechanism is None:
         return 0.0
     return mechanism.multiplier * (math.sqrt(2) if mechanism.accepts == "l1" else 1.0)

@@ -1,4 +1,4 @@
-"""Gaussian noise that is correlated over the steps of a stream, in units of the reach."""
+"""Gaussian noise that is correlated over the steps of a stream, in units of the sensitivity."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import numpy as np
 from privopt.mechanisms.additive import check_multiplier
 from privopt.noise import Source, gaussian
 from privopt.noise.source import volume
-from privopt.oracle.reach import Reach, ReachNorm
+from privopt.oracle.sensitivity import Sensitivity, SensitivityNorm
 from privopt.privacy.budget import Refused
 from privopt.privacy.events import ROOT, Cell, Sampling, StreamPath, StreamPosition
 from privopt.privacy.factorizations import Factorization
-from privopt.privacy.kinds import Gaussian as GaussianKind
-from privopt.privacy.kinds import Kind
+from privopt.privacy.kinds import GaussianKind, Kind
 from privopt.privacy.participation import Participation
 from privopt.privacy.spend import check_sampled
 
@@ -39,16 +38,16 @@ class CorrelatedGaussian:
     factorization: Factorization
     multiplier: float
     participation: Participation | None = None
-    accepts: ReachNorm = "l2"
+    accepts: SensitivityNorm = "l2"
 
     def __post_init__(self) -> None:
         check_multiplier(self.multiplier)
 
-    def kinds(self, reach: Reach) -> tuple[Kind, ...]:
+    def kinds(self, sensitivity: Sensitivity) -> tuple[Kind, ...]:
         mu = 1 / self.multiplier
-        return (GaussianKind(mu, mu * (reach.single / reach.radius)),)
+        return (GaussianKind(mu, mu * (sensitivity.single / sensitivity.radius)),)
 
-    def run(self, payload: Any, reach: Reach, source: Source) -> np.ndarray:
+    def run(self, payload: Any, sensitivity: Sensitivity, source: Source) -> np.ndarray:
         raise Refused("correlated noise has a memory: release it through a gate.")
 
 
@@ -71,7 +70,7 @@ class Stream:
         """The public past."""
         return self._path
 
-    def position(self, reach: Reach) -> StreamPosition:
+    def position(self, sensitivity: Sensitivity) -> StreamPosition:
         """The next step; refuses one that was not promised. Nothing has been opened yet."""
         step, path = len(self._path.cells), self._path
         if self._failed:
@@ -81,41 +80,41 @@ class Stream:
                 f"this stream was declared for {path.factorization.steps} steps: start a new one, "
                 "and account for both."
             )
-        if self._radius is not None and reach.radius != self._radius:
+        if self._radius is not None and sensitivity.radius != self._radius:
             raise Refused("the clip norm of a stream cannot change: start a new stream.")
-        if reach.lane is not None:
+        if sensitivity.running_sum is not None:
             raise Refused("a stream takes fresh values, not running sums: its sums are its own.")
-        if self._sampling not in (None, reach.sampling):
+        if self._sampling not in (None, sensitivity.sampling):
             raise Refused("all steps of a stream are sampled alike.")
-        if not reach.sampling.full:
+        if not sensitivity.sampling.full:
             if path.participation is not None:
                 raise Refused("a stream of sampled batches is charged by its parts, not by a rule.")
-            for cell in reach.cells:
+            for cell in sensitivity.cells:
                 before = self._steps.get(cell, [])
                 gap = step - before[-1] if before else path.factorization.steps
-                check_sampled(path.factorization, reach.sampling, gap)
+                check_sampled(path.factorization, sensitivity.sampling, gap)
         if path.participation is not None:
-            for cell in reach.cells:
+            for cell in sensitivity.cells:
                 # Different records may share the root; a part of a partition is the same records.
                 if cell and not path.participation.allows((*self._steps.get(cell, []), step)):
                     raise Refused("these records would take part more often than was declared.")
         return StreamPosition(path, step)
 
-    def advance(self, reach: Reach) -> None:
+    def advance(self, sensitivity: Sensitivity) -> None:
         """Count the step before anything is opened: a crash burns it, and it is never replayed."""
-        for cell in reach.cells:
+        for cell in sensitivity.cells:
             self._steps.setdefault(cell, []).append(len(self._path.cells))
-        self._path.cells.append(reach.cells)
-        self._radius, self._sampling = float(reach.radius), reach.sampling
+        self._path.cells.append(sensitivity.cells)
+        self._radius, self._sampling = float(sensitivity.radius), sensitivity.sampling
 
-    def run(self, payload: Any, reach: Reach, source: Source) -> np.ndarray:
+    def run(self, payload: Any, sensitivity: Sensitivity, source: Source) -> np.ndarray:
         payload = np.asarray(payload, dtype=float)
         if not volume(source):
             return payload.copy()
         self._failed = True
         noise = self._noise.next(lambda: gaussian(source, 1.0, payload.shape))
         self._failed = False
-        noise *= self._mechanism.multiplier * reach.radius
+        noise *= self._mechanism.multiplier * sensitivity.radius
         noise += payload
         return noise
 

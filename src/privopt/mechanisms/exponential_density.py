@@ -22,11 +22,11 @@ from privopt.mechanisms.density.mode import mode
 from privopt.noise import Source
 from privopt.noise.source import volume
 from privopt.oracle.objective import Objective
-from privopt.oracle.reach import FunctionFacts, Reach, ReachNorm
+from privopt.oracle.sensitivity import FunctionFacts, Sensitivity, SensitivityNorm
 from privopt.oracle.values import loss_range
 from privopt.privacy.budget import Refused
 from privopt.privacy.events import Numerics
-from privopt.privacy.kinds import BoundedRange, Gaussian, Kind
+from privopt.privacy.kinds import BoundedRange, GaussianKind, Kind
 
 Method = Literal["piecewise_linear", "tangents", "cells", "sandwich", "grid"]
 METHODS = ("piecewise_linear", "tangents", "cells", "sandwich", "grid")
@@ -80,7 +80,7 @@ class ExponentialDensity:
     regularisation: float = 0.0
     centre: tuple[float, ...] | None = None
     spacing: float = 0.0
-    accepts: ReachNorm = "function"
+    accepts: SensitivityNorm = "function"
 
     def __post_init__(self) -> None:
         if self.noise not in ("pure", "gaussian"):
@@ -100,25 +100,25 @@ class ExponentialDensity:
         if not self.domain.bounded:
             raise ValueError("the exponential mechanism needs a bounded domain.")
 
-    def kinds(self, reach: Reach) -> tuple[Kind, ...]:
-        self._facts(reach)
+    def kinds(self, sensitivity: Sensitivity) -> tuple[Kind, ...]:
+        self._facts(sensitivity)
         strength = 1 / self.multiplier
         if self.noise == "pure":
             return (BoundedRange(strength),)
-        return (Gaussian(strength, strength * (reach.single / reach.radius)),)
+        return (GaussianKind(strength, strength * (sensitivity.single / sensitivity.radius)),)
 
-    def numerics(self, reach: Reach) -> Numerics | None:
+    def numerics(self, sensitivity: Sensitivity) -> Numerics | None:
         exact = self.method in ("piecewise_linear", "grid") and self.regularisation == 0
-        facts = self._facts(reach)
+        facts = self._facts(sensitivity)
         # A product of matrices may round a row by where it stands, which add_remove shifts.
         exact = exact and (facts.in_place or facts.dimension == 1)
         return NUMERICS if exact else None
 
-    def run(self, payload: Objective, reach: Reach, source: Source) -> np.ndarray:
-        body = body_of(self.domain, self._facts(reach).dimension)
+    def run(self, payload: Objective, sensitivity: Sensitivity, source: Source) -> np.ndarray:
+        body = body_of(self.domain, self._facts(sensitivity).dimension)
         if body.dimension == 0:
             return body.origin.copy()  # a domain of one point
-        target = self.target(payload, reach, 1 / self.multiplier)
+        target = self.target(payload, sensitivity, 1 / self.multiplier)
         if volume(source) == 0:
             point = mode(target)  # the limit of no noise
         elif self.method == "piecewise_linear":
@@ -133,11 +133,11 @@ class ExponentialDensity:
             point = grid.sample(target, source, self.spacing)
         return target.body.thetas(point[None])[0]
 
-    def target(self, payload: Objective, reach: Reach, strength: float) -> Target:
+    def target(self, payload: Objective, sensitivity: Sensitivity, strength: float) -> Target:
         """The density that a release of this strength (eta or mu) is drawn from."""
-        facts = self._facts(reach)
+        facts = self._facts(sensitivity)
         p = facts.dimension
-        records = reach.radius / reach.single
+        records = sensitivity.radius / sensitivity.single
         if self.noise == "pure":
             size = payload.rows.bounds.size
             temperature = strength / (records * loss_range(payload.loss, size, self.domain, p))
@@ -146,12 +146,12 @@ class ExponentialDensity:
         middle = np.zeros(p) if self.centre is None else np.array(self.centre)
         return Target(payload, body_of(self.domain, p), temperature, self.regularisation, middle)
 
-    def _facts(self, reach: Reach) -> FunctionFacts:
-        facts = reach.facts
+    def _facts(self, sensitivity: Sensitivity) -> FunctionFacts:
+        facts = sensitivity.facts
         if facts is None or not 0 < facts.lipschitz < math.inf:
             raise Refused("the exponential mechanism needs a Lipschitz loss: clip its residual.")
         if not facts.convex and (self.noise == "gaussian" or self.method != "grid"):
             raise Refused('the exponential mechanism draws from a convex loss, or method="grid".')
-        if not reach.sampling.full:
+        if not sensitivity.sampling.full:
             raise Refused("the exponential mechanism is accounted for all records, not a sample.")
         return facts

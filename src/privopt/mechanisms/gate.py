@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from privopt.mechanisms.correlated import CorrelatedGaussian, Stream
 from privopt.mechanisms.mechanism import Exact, Mechanism
 from privopt.noise import Source
-from privopt.oracle.reach import Reach
 from privopt.oracle.sealed import KEY, Sealed
+from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy.budget import Refused
 from privopt.privacy.events import (
     Event,
@@ -29,7 +29,7 @@ class Hook(Protocol):
         self,
         mechanism: Mechanism,
         payload: Any,
-        reach: Reach,
+        sensitivity: Sensitivity,
         event: Event,
         run: Callable[[], Any],
     ) -> Any: ...
@@ -93,15 +93,17 @@ class Gate:
 
     def release(self, mechanism: Mechanism, sealed: Sealed) -> Any:
         """Run a mechanism on a sealed value; the only way to an ordinary array."""
-        reach = sealed.reach
-        if mechanism.accepts != reach.norm:
+        sensitivity = sealed.sensitivity
+        if mechanism.accepts != sensitivity.norm:
             raise Refused(
                 f"{type(mechanism).__name__} takes a value bounded in {mechanism.accepts}, "
-                f"this one is bounded in {reach.norm}."
+                f"this one is bounded in {sensitivity.norm}."
             )
         stream = self._stream(mechanism)
-        event = _event(mechanism, reach, None if stream is None else stream.position(reach))
-        if reach.grid is not None and event.numerics is None:
+        event = _event(
+            mechanism, sensitivity, None if stream is None else stream.position(sensitivity)
+        )
+        if sensitivity.grid is not None and event.numerics is None:
             raise Refused(f"{type(mechanism).__name__} takes no sum on a grid.")
         if self._declared is not None:
             self._check_declared(event)
@@ -109,16 +111,16 @@ class Gate:
             self._guard(event)
         self._log.append(event)
         if stream is not None:
-            stream.advance(reach)
+            stream.advance(sensitivity)
         payload = sealed.open(KEY)
 
         def run() -> Any:
             if stream is not None:
-                return stream.run(payload, reach, self._source)
-            return mechanism.run(payload, reach, self._source)
+                return stream.run(payload, sensitivity, self._source)
+            return mechanism.run(payload, sensitivity, self._source)
 
         if self._hook is not None:
-            return self._hook(mechanism, payload, reach, event, run)
+            return self._hook(mechanism, payload, sensitivity, event, run)
         failure: str | None = None
         try:
             return run()
@@ -146,7 +148,9 @@ class Gate:
         for index in range(releases):
             stream = self._stream(declared.mechanism(index))
             event = declared.event(index, None if stream is None else stream.path)
-            if event is None or (event.row and event.row.step >= len(event.row.path.cells)):
+            if event is None or (
+                event.position and event.position.step >= len(event.position.path.cells)
+            ):
                 raise Refused("this is not the state of such a run.")
             self._log.append(event)
 
@@ -197,14 +201,16 @@ class Gate:
 class Steps:
     """The declaration of a stream or a training: what step after step may release.
 
-    ``step`` gives the mechanism and the reach of each release from its number alone, counted from
-    0, and None where there is none; ``streams`` mechanisms take turns, so release k is step
+    ``step`` gives the mechanism and the sensitivity of each release from its number alone, counted
+    from 0, and None where there is none; ``streams`` mechanisms take turns, so release k is step
     k // streams of its stream.
     """
 
     __slots__ = ("_step", "_streams")
 
-    def __init__(self, step: Callable[[int], tuple[Any, Reach] | None], streams: int = 1) -> None:
+    def __init__(
+        self, step: Callable[[int], tuple[Any, Sensitivity] | None], streams: int = 1
+    ) -> None:
         self._step, self._streams = step, streams
 
     def event(self, index: int, path: StreamPath | None = None) -> Event | None:
@@ -212,28 +218,28 @@ class Steps:
         found = self._step(index)
         if found is None:
             return None
-        mechanism, reach = found
+        mechanism, sensitivity = found
         row = None
         if isinstance(mechanism, CorrelatedGaussian):
             path = path or StreamPath(mechanism.factorization, mechanism.participation)
             row = StreamPosition(path, index // self._streams)
-        return _event(mechanism, reach, row)
+        return _event(mechanism, sensitivity, row)
 
     def mechanism(self, index: int) -> Any:
         found = self._step(index)
         return None if found is None else found[0]
 
 
-def _event(mechanism: Any, reach: Reach, row: StreamPosition | None) -> Event:
+def _event(mechanism: Any, sensitivity: Sensitivity, row: StreamPosition | None) -> Event:
     return Event(
         type(mechanism).__name__,
-        mechanism.kinds(reach),
-        reach.cells,
-        reach.view,
-        reach.sampling,
-        reach.lane,
+        mechanism.kinds(sensitivity),
+        sensitivity.cells,
+        sensitivity.view,
+        sensitivity.sampling,
+        sensitivity.running_sum,
         row,
-        mechanism.numerics(reach) if isinstance(mechanism, Exact) else None,
+        mechanism.numerics(sensitivity) if isinstance(mechanism, Exact) else None,
     )
 
 
@@ -247,14 +253,22 @@ def same_event(one: Event, other: Event) -> bool:
         and one.view == other.view
         and one.sampling == other.sampling
         and one.numerics == other.numerics
-        and (one.lane is None) == (other.lane is None)
-        and (one.lane is None or other.lane is None or one.lane.step == other.lane.step)
-        and (one.row is None) == (other.row is None)
-        and (one.row is None or other.row is None or _same_row(one.row, other.row))
+        and (one.running_sum is None) == (other.running_sum is None)
+        and (
+            one.running_sum is None
+            or other.running_sum is None
+            or one.running_sum.step == other.running_sum.step
+        )
+        and (one.position is None) == (other.position is None)
+        and (
+            one.position is None
+            or other.position is None
+            or _same_position(one.position, other.position)
+        )
     )
 
 
-def _same_row(one: StreamPosition, other: StreamPosition) -> bool:
+def _same_position(one: StreamPosition, other: StreamPosition) -> bool:
     return (
         one.step == other.step
         and one.path.participation == other.path.participation

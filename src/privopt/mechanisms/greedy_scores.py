@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from privopt.geometry import Separable
-from privopt.oracle.reach import ReachNorm
+from privopt.oracle.sensitivity import SensitivityNorm
 
 Rule = Literal["gs-s", "gs-r", "gs-q"]
 
@@ -33,8 +33,8 @@ class GreedyScores:
     at: np.ndarray
     smoothness: np.ndarray
     penalty: Separable
-    norm_in: ReachNorm = "coordinates"
-    norm_out: ReachNorm = "range"
+    norm_in: SensitivityNorm = "coordinates"
+    norm_out: SensitivityNorm = "range"
 
     def stretch(self, radius: Any) -> Any:
         """Two scores move apart by at most the sum of what each can move."""

@@ -24,7 +24,7 @@ from privopt.mechanisms.density.mode import mode
 from privopt.noise import Source
 from privopt.noise.source import volume
 from privopt.oracle.objective import Objective
-from privopt.oracle.reach import Reach, ReachNorm
+from privopt.oracle.sensitivity import Sensitivity, SensitivityNorm
 from privopt.oracle.values import loss_range
 from privopt.privacy.budget import Refused
 from privopt.privacy.kinds import Kind, Pure
@@ -35,7 +35,7 @@ MOST_POINTS = 200_000
 
 
 @dataclass(frozen=True)
-class Walk:
+class WalkConstants:
     """Public constants of a walk: exponent, penalty, grid and number of steps."""
 
     inverse_temperature: float
@@ -47,7 +47,7 @@ class Walk:
     @classmethod
     def planned(
         cls, loss: Loss, size: float, domain: Domain, n: int, p: int, records: int, epsilon: float
-    ) -> Walk:
+    ) -> WalkConstants:
         """Constants for n records whose rows are at most ``size`` long.
 
         With a = k n L rho the penalty 2 (a + p) leaves at least half of the mass in C. The log
@@ -105,7 +105,7 @@ class GridWalk:
     multiplier: float
     domain: Domain
     n: int
-    accepts: ReachNorm = "function"
+    accepts: SensitivityNorm = "function"
 
     def __post_init__(self) -> None:
         if not 0 < self.multiplier < math.inf:
@@ -113,18 +113,18 @@ class GridWalk:
         if self.n < 1:
             raise ValueError(f"n must be a positive number of records, got {self.n!r}.")
 
-    def kinds(self, reach: Reach) -> tuple[Kind, ...]:
-        facts = reach.facts
+    def kinds(self, sensitivity: Sensitivity) -> tuple[Kind, ...]:
+        facts = sensitivity.facts
         if facts is None or not facts.convex or not 0 < facts.lipschitz < math.inf:
             raise Refused("grid_walk needs a convex Lipschitz loss.")
-        if not reach.sampling.full:
+        if not sensitivity.sampling.full:
             raise Refused("grid_walk is accounted for all records, not a sample.")
         return (Pure(1 / self.multiplier),)
 
-    def run(self, payload: Objective, reach: Reach, source: Source) -> np.ndarray:
+    def run(self, payload: Objective, sensitivity: Sensitivity, source: Source) -> np.ndarray:
         if payload.rows.count > self.n:
             raise Refused("grid_walk was planned for fewer records than there are.")
-        walk, target = self.prepared(payload, reach)
+        walk, target = self.prepared(payload, sensitivity)
         if volume(source) == 0:
             return target.body.thetas(mode(target)[None])[0]
         grid, heights = self.density(walk, target)
@@ -135,16 +135,18 @@ class GridWalk:
             if inside[end]:
                 return target.body.thetas(grid[end][None])[0]
 
-    def prepared(self, payload: Objective, reach: Reach) -> tuple[Walk, Target]:
+    def prepared(
+        self, payload: Objective, sensitivity: Sensitivity
+    ) -> tuple[WalkConstants, Target]:
         p, bounds = payload.dimension, payload.rows.bounds
-        records = round(reach.radius / reach.single)
-        walk = Walk.planned(
+        records = round(sensitivity.radius / sensitivity.single)
+        walk = WalkConstants.planned(
             payload.loss, bounds.size, self.domain, self.n, p, records, 1 / self.multiplier
         )
         body = body_of(self.domain, p)
         return walk, Target(payload, body, walk.inverse_temperature, 0.0, np.zeros(p))
 
-    def density(self, walk: Walk, target: Target) -> tuple[np.ndarray, np.ndarray]:
+    def density(self, walk: WalkConstants, target: Target) -> tuple[np.ndarray, np.ndarray]:
         """The grid and the log of the unnormalised target on it."""
         p, body = target.dimension, target.body
         middle = (np.arange(walk.side) + 0.5 - walk.side / 2) * walk.spacing
@@ -154,7 +156,7 @@ class GridWalk:
         return grid, -target.depths(grid) - walk.penalty * np.maximum(gauge - 1, 0.0)
 
 
-def _walk(levels: list[float], walk: Walk, p: int, source: Source) -> int:
+def _walk(levels: list[float], walk: WalkConstants, p: int, source: Source) -> int:
     """Where a lazy Metropolis walk from the middle of the grid ends."""
     side, left = walk.side, int(walk.steps)
     strides = [side ** (p - 1 - j) for j in range(p)]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from privopt.geometry import Domain, L1Ball, Polytope, Simplex
-from privopt.oracle.reach import ReachNorm
-from privopt.oracle.trail import Trail
+from privopt.oracle.incremental_gradient import IncrementalGradient
+from privopt.oracle.sensitivity import SensitivityNorm
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +18,10 @@ class Scale:
     """x -> factor * x."""
 
     factor: float
-    norm_in: ReachNorm = "l2"
+    norm_in: SensitivityNorm = "l2"
 
     @property
-    def norm_out(self) -> ReachNorm:
+    def norm_out(self) -> SensitivityNorm:
         return self.norm_in
 
     def stretch(self, radius: Any) -> Any:
@@ -35,8 +35,8 @@ class Scale:
 class Loosen:
     """The same vector, its bound restated in a weaker norm: ||x||_inf <= ||x||_2 <= ||x||_1."""
 
-    norm_in: ReachNorm
-    norm_out: ReachNorm
+    norm_in: SensitivityNorm
+    norm_out: SensitivityNorm
 
     def __post_init__(self) -> None:
         order = ["l1", "l2", "linf"]
@@ -55,10 +55,10 @@ class Coordinates:
     """x -> the listed coordinates of x."""
 
     indices: tuple[int, ...]
-    norm_in: ReachNorm = "l2"
+    norm_in: SensitivityNorm = "l2"
 
     @property
-    def norm_out(self) -> ReachNorm:
+    def norm_out(self) -> SensitivityNorm:
         return self.norm_in
 
     def stretch(self, radius: Any) -> Any:
@@ -73,8 +73,8 @@ class Linear:
     """x -> A x in l2; stretches by the largest singular value, rounded up."""
 
     matrix: np.ndarray
-    norm_in: ReachNorm = "l2"
-    norm_out: ReachNorm = "l2"
+    norm_in: SensitivityNorm = "l2"
+    norm_out: SensitivityNorm = "l2"
 
     def __post_init__(self) -> None:
         matrix = np.array(self.matrix, dtype=float)
@@ -95,10 +95,10 @@ class Shift:
     """x -> x + offset, with a public offset."""
 
     offset: np.ndarray
-    norm_in: ReachNorm = "l2"
+    norm_in: SensitivityNorm = "l2"
 
     @property
-    def norm_out(self) -> ReachNorm:
+    def norm_out(self) -> SensitivityNorm:
         return self.norm_in
 
     def stretch(self, radius: Any) -> Any:
@@ -113,8 +113,8 @@ class Rescale:
     """x -> x / scales, which turns a bound per coordinate into one for all of them."""
 
     scales: np.ndarray
-    norm_in: ReachNorm = "coordinates"
-    norm_out: ReachNorm = "linf"
+    norm_in: SensitivityNorm = "coordinates"
+    norm_out: SensitivityNorm = "linf"
 
     def __post_init__(self) -> None:
         scales = np.array(self.scales, dtype=float)
@@ -134,8 +134,8 @@ class Rescale:
 class Spread:
     """The same scores, their bound restated as a range: one may rise while another falls."""
 
-    norm_in: ReachNorm = "linf"
-    norm_out: ReachNorm = "range"
+    norm_in: SensitivityNorm = "linf"
+    norm_out: SensitivityNorm = "range"
 
     def __post_init__(self) -> None:
         if self.norm_in not in ("linf", "coordinates"):
@@ -160,8 +160,8 @@ class VertexScores:
 
     domain: Domain
     dimension: int
-    norm_in: ReachNorm = "linf"
-    norm_out: ReachNorm = "range"
+    norm_in: SensitivityNorm = "linf"
+    norm_out: SensitivityNorm = "range"
 
     def __post_init__(self) -> None:
         if not isinstance(self.domain, (L1Ball, Simplex, Polytope)):
@@ -194,7 +194,7 @@ class VertexScores:
         return self._diameter * radius
 
     def apply(self, payload: Any) -> Any:
-        if isinstance(payload, Trail):
+        if isinstance(payload, IncrementalGradient):
             return payload.over_vertices(self._size, isinstance(self.domain, L1Ball))
         if isinstance(self.domain, Polytope):
             return -(self.domain.vertices @ payload)

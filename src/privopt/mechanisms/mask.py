@@ -68,7 +68,9 @@ class Mask:
     def step(self) -> float:
         """The step of the grid; refuses more coordinates than the sampler's scale has room for."""
         if not self.fits():
-            raise Refused("there are too many coordinates for exact integers: use hardened=False.")
+            raise Refused(
+                "there are too many coordinates for exact integers: use discrete_noise=False."
+            )
         movement = self.movement * (math.sqrt(self.dimension) if self.noise == "pure" else 1.0)
         return self.multiplier * movement / self._room
 
@@ -109,17 +111,17 @@ def integer_scale(noise: Noise) -> float:
     return LAPLACE_SCALE if noise == "pure" else GAUSSIAN_STD
 
 
-def pure_scale(multiplier: float, sensitivity: float) -> float:
+def pure_scale(multiplier: float, output_sensitivity: float) -> float:
     """Scale of norm-Gamma noise for what the mask leaves of an epsilon of 1/multiplier."""
-    return multiplier * sensitivity / (1 - PURE_SHARE)
+    return multiplier * output_sensitivity / (1 - PURE_SHARE)
 
 
 def pure_mask(
-    multiplier: float, sensitivity: float, dimension: int, rounding: float = ROUNDING
+    multiplier: float, output_sensitivity: float, dimension: int, rounding: float = ROUNDING
 ) -> Mask:
     """The mask over a vector with norm-Gamma noise: wide enough for the error of that noise, and
     for its counts to stay small."""
-    scale, own = pure_scale(multiplier, sensitivity), multiplier / PURE_SHARE
+    scale, own = pure_scale(multiplier, output_sensitivity), multiplier / PURE_SHARE
     movement = max(2 * scale * norm_gamma_error(dimension), _wide(scale, own, dimension))
     return Mask("pure", own, movement, dimension, rounding)
 
@@ -135,11 +137,11 @@ def narrow(multiplier: float, dimension: int) -> bool:
     return 2 * scale * norm_gamma_error(dimension) <= _wide(scale, own, dimension)
 
 
-def mask_over(noise: Noise, multiplier: float, sensitivity: float, dimension: int) -> Mask:
+def mask_over(noise: Noise, multiplier: float, output_sensitivity: float, dimension: int) -> Mask:
     """The integer noise on a result of this sensitivity."""
     if noise == "pure":
-        return pure_mask(multiplier, sensitivity, dimension)
-    return Mask("gaussian", multiplier, sensitivity, dimension)
+        return pure_mask(multiplier, output_sensitivity, dimension)
+    return Mask("gaussian", multiplier, output_sensitivity, dimension)
 
 
 def choose_masked(wish: bool | None, mask: Mask, size: float) -> bool:
@@ -147,8 +149,8 @@ def choose_masked(wish: bool | None, mask: Mask, size: float) -> bool:
     possible = mask.fits(size)
     if wish and not possible:
         raise ValueError(
-            "hardened=True has no room for so many coordinates or so little noise: leave it out, "
-            "or give hardened=False."
+            "discrete_noise=True has no room for so many coordinates or so little noise: leave it "
+            "out, or give discrete_noise=False."
         )
     if wish is None:
         own = mask.multiplier * PURE_SHARE

@@ -5,25 +5,25 @@ from __future__ import annotations
 from typing import Any, Protocol, runtime_checkable
 
 from privopt.noise import Source
-from privopt.oracle.reach import Reach, ReachNorm
+from privopt.oracle.sensitivity import Sensitivity, SensitivityNorm
 from privopt.privacy.events import Numerics
 from privopt.privacy.kinds import Kind
 
 
 class Mechanism(Protocol):
-    """Frozen and public. Noise is stated in units of the reach, so that the events declared on no
-    data equal those of the run bit for bit."""
+    """Frozen and public. Noise is stated in units of the sensitivity, so that the events declared
+    on no data equal those of the run bit for bit."""
 
     @property
-    def accepts(self) -> ReachNorm:
+    def accepts(self) -> SensitivityNorm:
         """The norm in which the value must be bounded."""
         ...
 
-    def kinds(self, reach: Reach) -> tuple[Kind, ...]:
+    def kinds(self, sensitivity: Sensitivity) -> tuple[Kind, ...]:
         """The privacy losses of one release, from public facts alone; refuses in a sentence."""
         ...
 
-    def run(self, payload: Any, reach: Reach, source: Source) -> Any:
+    def run(self, payload: Any, sensitivity: Sensitivity, source: Source) -> Any:
         """Draw the noise and return the public value. Total: it never fails because of data."""
         ...
 
@@ -32,6 +32,6 @@ class Mechanism(Protocol):
 class Exact(Protocol):
     """A mechanism that can release exact integers times a public step."""
 
-    def numerics(self, reach: Reach) -> Numerics | None:
+    def numerics(self, sensitivity: Sensitivity) -> Numerics | None:
         """How far a release is from the law of its kinds; None if it is in floating point."""
         ...

@@ -11,8 +11,8 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.sparse.linalg import LinearOperator, cg
 
 from privopt.geometry import Domain
-from privopt.mechanisms.surely import Perturbed, finish, mapped_within, refusal
-from privopt.mechanisms.within import minimise_within
+from privopt.mechanisms.constrained_newton import minimise_over
+from privopt.mechanisms.surely import Perturbed, finish, mapped_below, refusal
 from privopt.privacy.budget import Refused
 
 DENSE_DIMENSION = 1500
@@ -46,7 +46,7 @@ def minimise(
     """argmin of function(theta) + regularisation/2 ||theta - centre||^2 + <linear, theta>.
 
     Returns a point within gradient_norm / regularisation of it. Over a domain, the minimiser of the
-    whole space is taken if it lies inside, and ``minimise_within`` goes on from it otherwise;
+    whole space is taken if it lies inside, and ``minimise_over`` goes on from it otherwise;
     ``smoothness`` must then bound that of ``function``.
 
     Damped Newton steps on the residual ||gradient||, for which the Newton direction is a descent
@@ -69,7 +69,7 @@ def minimise(
         )
     if domain is None or domain.contains(theta, 0.0):
         return theta
-    return minimise_within(
+    return minimise_over(
         function,
         domain=domain,
         smoothness=smoothness,
@@ -111,7 +111,7 @@ def minimise_surely(
     distance = gradient_norm / regularisation
     start = head
     for share in (2, 8, 32):
-        start = minimise_within(
+        start = minimise_over(
             function,
             domain=domain,
             smoothness=smoothness,
@@ -121,7 +121,7 @@ def minimise_surely(
             start=start,
             distance=distance / share,
         )
-        surely = mapped_within(problem, domain, start, smoothness, distance)
+        surely = mapped_below(problem, domain, start, smoothness, distance)
         if surely is not None:
             return surely, np.zeros_like(surely)
     raise refusal()

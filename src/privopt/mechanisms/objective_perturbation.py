@@ -18,14 +18,14 @@ from privopt.geometry import Domain, WholeSpace
 from privopt.mechanisms.descend import descend
 from privopt.mechanisms.mask import Mask
 from privopt.mechanisms.minimise import minimise_surely
-from privopt.mechanisms.surely import Perturbed, mapped_within, refusal
+from privopt.mechanisms.surely import Perturbed, mapped_below, refusal
 from privopt.noise import Source, rounded
 from privopt.noise.rounded import gaussian, norm_gamma
 from privopt.oracle.objective import Objective
-from privopt.oracle.reach import FunctionFacts, Reach, ReachNorm
+from privopt.oracle.sensitivity import FunctionFacts, Sensitivity, SensitivityNorm
 from privopt.privacy.budget import Refused
 from privopt.privacy.events import Numerics
-from privopt.privacy.kinds import Gaussian, Kind, ObjectiveGaussian, Pure
+from privopt.privacy.kinds import GaussianKind, Kind, ObjectiveGaussian, Pure
 
 Noise = Literal["pure", "gaussian"]
 Method = Literal["newton", "gradient"]
@@ -83,10 +83,10 @@ class ObjectivePerturbation:
     tolerance: float
     output_multiplier: float
     centre: tuple[float, ...] | None = None
-    accepts: ReachNorm = "function"
+    accepts: SensitivityNorm = "function"
     method: Method = "newton"
     domain: Domain = field(default_factory=WholeSpace)
-    hardened: bool = False
+    discrete_noise: bool = False
 
     def __post_init__(self) -> None:
         if self.method not in ("newton", "gradient"):
@@ -98,49 +98,49 @@ class ObjectivePerturbation:
             if not 0 < value < math.inf:
                 raise ValueError(f"{name} must be positive and finite, got {value!r}.")
 
-    def kinds(self, reach: Reach) -> tuple[Kind, ...]:
-        facts = self._facts(reach)
+    def kinds(self, sensitivity: Sensitivity) -> tuple[Kind, ...]:
+        facts = self._facts(sensitivity)
         c = facts.rank * math.log1p(facts.smoothness / self.regularisation)
         output = 1 / self.output_multiplier
         if self.noise == "pure":
             return (Pure(c + 1 / self.multiplier), Pure(output))
         return (
             ObjectiveGaussian(1 / self.multiplier, c, facts.one_signed, facts.subspace),
-            Gaussian(output, output),
+            GaussianKind(output, output),
         )
 
-    def numerics(self, reach: Reach) -> Numerics | None:
+    def numerics(self, sensitivity: Sensitivity) -> Numerics | None:
         """How far the hardened program is from the law of ``kinds``; None in floating point."""
-        if not self.hardened:
+        if not self.discrete_noise:
             return None
-        p, mask = self._facts(reach).dimension, self._mask(reach).numerics()
+        p, mask = self._facts(sensitivity).dimension, self._mask(sensitivity).numerics()
         of_noise = (
             rounded.norm_gamma_numerics if self.noise == "pure" else rounded.gaussian_numerics
         )
         ratio, distance = of_noise(p)
         return Numerics(mask.log_ratio + ratio, mask.distance + distance)
 
-    def run(self, payload: Objective, reach: Reach, source: Source) -> np.ndarray:
-        facts = self._facts(reach)
+    def run(self, payload: Objective, sensitivity: Sensitivity, source: Source) -> np.ndarray:
+        facts = self._facts(sensitivity)
         p, draw = facts.dimension, norm_gamma if self.noise == "pure" else gaussian
-        b = draw(source, self._scale(reach), p)
+        b = draw(source, self._scale(sensitivity), p)
         gradient_norm = self.tolerance * facts.lipschitz
         theta, rest = self._minimise(payload, b, gradient_norm)
-        if self.hardened:
-            mask = self._mask(reach)
+        if self.discrete_noise:
+            mask = self._mask(sensitivity)
             return mask.cover(mask.count(theta) + mask.count(rest), source)
         scale = self.output_multiplier * 2 * gradient_norm / self.regularisation
         return (theta + rest) + draw(source, scale, p)
 
-    def _scale(self, reach: Reach) -> float:
+    def _scale(self, sensitivity: Sensitivity) -> float:
         """Of the noise b: the scale of its length if pure, its standard deviation if Gaussian."""
-        unit = reach.radius if self.noise == "pure" else self._facts(reach).lipschitz
+        unit = sensitivity.radius if self.noise == "pure" else self._facts(sensitivity).lipschitz
         return self.multiplier * unit
 
-    def _mask(self, reach: Reach) -> Mask:
-        facts = self._facts(reach)
+    def _mask(self, sensitivity: Sensitivity) -> Mask:
+        facts = self._facts(sensitivity)
         p, gradient_norm = facts.dimension, self.tolerance * facts.lipschitz
-        error = noise_error(self.noise, p) * self._scale(reach)
+        error = noise_error(self.noise, p) * self._scale(sensitivity)
         if 4 * error > gradient_norm * (1 + 1e-9):
             raise Refused("the tolerance does not cover the rounding of the noise: enlarge it.")
         movement = 2 * gradient_norm / self.regularisation
@@ -176,13 +176,13 @@ class ObjectivePerturbation:
                 start=theta,
                 distance=distance / share,
             )
-            surely = mapped_within(problem, self.domain, theta, smoothness, distance)
+            surely = mapped_below(problem, self.domain, theta, smoothness, distance)
             if surely is not None:
                 return surely, np.zeros_like(surely)
         raise refusal()
 
-    def _facts(self, reach: Reach) -> FunctionFacts:
-        facts = reach.facts
+    def _facts(self, sensitivity: Sensitivity) -> FunctionFacts:
+        facts = sensitivity.facts
         if facts is None or not facts.convex:
             raise Refused("objective perturbation needs a convex loss.")
         if not math.isfinite(facts.smoothness):

@@ -28,14 +28,13 @@ from privopt.noise.discrete import (
 )
 from privopt.noise.rounded import norm_gamma, norm_gamma_numerics
 from privopt.oracle.counting import grid_step
-from privopt.oracle.reach import Grid, Reach, ReachNorm
+from privopt.oracle.sensitivity import Grid, Sensitivity, SensitivityNorm
 from privopt.privacy.budget import Refused
 from privopt.privacy.events import Numerics
-from privopt.privacy.kinds import Gaussian as GaussianKind
-from privopt.privacy.kinds import Kind, Pure
+from privopt.privacy.kinds import GaussianKind, Kind, Pure
 
-MOST_STEPS = 2.0**44
-"""A reach of more steps leaves too few bits for a sum."""
+FINEST = 2.0**44
+"""A sensitivity of more steps leaves too few bits for a sum."""
 COUNTED_NOISE = 4.0
 """Steps by which counting moves norm-Gamma noise, in each coordinate, for two neighbours at most:
 its quotient and its nearest integer are off by less than one each."""
@@ -47,62 +46,68 @@ class OnGrid:
     __slots__ = ()
 
     @property
-    def steps(self) -> float:
-        """How many steps of the grid make up the reach."""
+    def resolution(self) -> float:
+        """How many steps of the grid make up the sensitivity."""
         raise NotImplementedError
 
-    def numerics(self, reach: Reach) -> Numerics:
+    def numerics(self, sensitivity: Sensitivity) -> Numerics:
         """How far the noise is from the law that the event speaks of."""
         raise NotImplementedError
 
-    def _grid(self, reach: Reach) -> Grid:
-        """The grid of a reach, or a refusal: on another one the noise would have another scale."""
-        if reach.grid is None or reach.grid.step != grid_step(reach.radius, self.steps):
-            raise Refused("hardened noise has a grid of its own: ask with steps=mechanism.steps.")
-        return reach.grid
+    def _grid(self, sensitivity: Sensitivity) -> Grid:
+        """The grid of a sensitivity, or a refusal: on another one the noise would have another
+        scale."""
+        if sensitivity.grid is None or sensitivity.grid.step != grid_step(
+            sensitivity.radius, self.resolution
+        ):
+            raise Refused(
+                "hardened noise has a grid of its own: ask with resolution=mechanism.resolution."
+            )
+        return sensitivity.grid
 
-    def _noisy(self, payload: Any, noise: np.ndarray, reach: Reach) -> np.ndarray:
+    def _noisy(self, payload: Any, noise: np.ndarray, sensitivity: Sensitivity) -> np.ndarray:
         if payload.dtype != np.int64:
             raise Refused("hardened noise takes integers.")
         # Two roundings follow, of the integer and of the product: functions of the noisy integer.
-        return (payload + noise) * self._grid(reach).step
+        return (payload + noise) * self._grid(sensitivity).step
 
 
 @dataclass(frozen=True, slots=True)
-class HardenedGaussian(OnGrid):
+class DiscreteGaussian(OnGrid):
     """Add discrete Gaussian noise, of standard deviation multiplier * radius in units of the grid,
     to each coordinate of an integer vector bounded in l2.
 
-    Formal guarantee: a vector of integers moves by at most ``steps`` = GAUSSIAN_STD / multiplier in
-    l2, so (1/multiplier)-GDP holds up to ``numerics``: the sampler is within that of the rounded
-    Gaussian, which is a function of the Gaussian mechanism (docs/proofs/discrete-gaussian.md).
+    Formal guarantee: a vector of integers moves by at most ``resolution`` = GAUSSIAN_STD /
+    multiplier in l2, so (1/multiplier)-GDP holds up to ``numerics``: the sampler is within that of
+    the rounded Gaussian, which is a function of the Gaussian mechanism
+    (docs/proofs/discrete-gaussian.md).
     """
 
     multiplier: float
-    accepts: ReachNorm = "l2"
+    accepts: SensitivityNorm = "l2"
 
     def __post_init__(self) -> None:
         check_multiplier(self.multiplier)
-        check_steps(self.multiplier, self.steps)
+        check_resolution(self.multiplier, self.resolution)
 
     @property
-    def steps(self) -> float:
+    def resolution(self) -> float:
         return GAUSSIAN_STD / self.multiplier
 
-    def kinds(self, reach: Reach) -> tuple[Kind, ...]:
+    def kinds(self, sensitivity: Sensitivity) -> tuple[Kind, ...]:
         mu = 1 / self.multiplier
-        return (GaussianKind(mu, mu * (reach.single / reach.radius)),)
+        return (GaussianKind(mu, mu * (sensitivity.single / sensitivity.radius)),)
 
-    def numerics(self, reach: Reach) -> Numerics:
-        count = self._grid(reach).coordinates
+    def numerics(self, sensitivity: Sensitivity) -> Numerics:
+        count = self._grid(sensitivity).coordinates
         return Numerics(count * GAUSSIAN_LOG_RATIO, count * (GAUSSIAN_DISTANCE + OUTSIDE))
 
-    def run(self, payload: Any, reach: Reach, source: Source) -> np.ndarray:
-        return self._noisy(payload, discrete_gaussian(source, payload.shape), reach)
+    def run(self, payload: Any, sensitivity: Sensitivity, source: Source) -> np.ndarray:
+        return self._noisy(payload, discrete_gaussian(source, payload.shape), sensitivity)
 
 
 @dataclass(frozen=True, slots=True)
-class HardenedLaplace(OnGrid):
+class DiscreteLaplace(OnGrid):
     """Add discrete Laplace noise, of scale multiplier * radius in units of the grid, to each
     coordinate of an integer vector bounded in l1.
 
@@ -111,28 +116,28 @@ class HardenedLaplace(OnGrid):
     """
 
     multiplier: float
-    accepts: ReachNorm = "l1"
+    accepts: SensitivityNorm = "l1"
 
     def __post_init__(self) -> None:
         check_multiplier(self.multiplier)
-        check_steps(self.multiplier, self.steps)
+        check_resolution(self.multiplier, self.resolution)
 
     @property
-    def steps(self) -> float:
+    def resolution(self) -> float:
         return LAPLACE_SCALE / self.multiplier
 
-    def kinds(self, reach: Reach) -> tuple[Kind, ...]:
+    def kinds(self, sensitivity: Sensitivity) -> tuple[Kind, ...]:
         return (Pure(1 / self.multiplier),)
 
-    def numerics(self, reach: Reach) -> Numerics:
-        return Numerics(0.0, self._grid(reach).coordinates * LAPLACE_DISTANCE)
+    def numerics(self, sensitivity: Sensitivity) -> Numerics:
+        return Numerics(0.0, self._grid(sensitivity).coordinates * LAPLACE_DISTANCE)
 
-    def run(self, payload: Any, reach: Reach, source: Source) -> np.ndarray:
-        return self._noisy(payload, discrete_laplace(source, payload.shape), reach)
+    def run(self, payload: Any, sensitivity: Sensitivity, source: Source) -> np.ndarray:
+        return self._noisy(payload, discrete_laplace(source, payload.shape), sensitivity)
 
 
 @dataclass(frozen=True, slots=True)
-class HardenedNormGamma(OnGrid):
+class DiscreteNormGamma(OnGrid):
     """Add norm-Gamma noise of a scale a little above multiplier * radius, counted in whole steps,
     to an integer vector bounded in l2, and a mask of discrete Laplace noise.
 
@@ -143,49 +148,49 @@ class HardenedNormGamma(OnGrid):
 
     multiplier: float
     coordinates: int
-    accepts: ReachNorm = "l2"
+    accepts: SensitivityNorm = "l2"
 
     def __post_init__(self) -> None:
         check_multiplier(self.multiplier)
-        check_steps(self.multiplier, self.steps)
+        check_resolution(self.multiplier, self.resolution)
 
     @property
-    def steps(self) -> float:
+    def resolution(self) -> float:
         return 1 / pure_mask(self.multiplier, 1.0, self.coordinates, COUNTED_NOISE).step
 
-    def kinds(self, reach: Reach) -> tuple[Kind, ...]:
+    def kinds(self, sensitivity: Sensitivity) -> tuple[Kind, ...]:
         return (Pure(1 / self.multiplier),)
 
-    def numerics(self, reach: Reach) -> Numerics:
-        if self._grid(reach).coordinates != self.coordinates:
+    def numerics(self, sensitivity: Sensitivity) -> Numerics:
+        if self._grid(sensitivity).coordinates != self.coordinates:
             raise Refused(f"this noise is for {self.coordinates} coordinates.")
         ratio, distance = norm_gamma_numerics(self.coordinates)
         return Numerics(ratio, distance + self.coordinates * LAPLACE_DISTANCE)
 
-    def run(self, payload: Any, reach: Reach, source: Source) -> np.ndarray:
-        real = norm_gamma(source, pure_scale(self.multiplier, reach.radius), self.coordinates)
-        counted = np.rint(real / self._grid(reach).step).astype(np.int64)
-        return self._noisy(payload, counted + discrete_laplace(source, payload.shape), reach)
+    def run(self, payload: Any, sensitivity: Sensitivity, source: Source) -> np.ndarray:
+        real = norm_gamma(source, pure_scale(self.multiplier, sensitivity.radius), self.coordinates)
+        counted = np.rint(real / self._grid(sensitivity).step).astype(np.int64)
+        return self._noisy(payload, counted + discrete_laplace(source, payload.shape), sensitivity)
 
 
-def gaussian_noise(multiplier: float, hardened: bool) -> Gaussian | HardenedGaussian:
+def gaussian_noise(multiplier: float, discrete_noise: bool) -> Gaussian | DiscreteGaussian:
     """Gaussian noise on exact integers, or in floating point."""
-    return HardenedGaussian(multiplier) if hardened else Gaussian(multiplier)
+    return DiscreteGaussian(multiplier) if discrete_noise else Gaussian(multiplier)
 
 
-def laplace_noise(multiplier: float, hardened: bool) -> Laplace | HardenedLaplace:
+def laplace_noise(multiplier: float, discrete_noise: bool) -> Laplace | DiscreteLaplace:
     """Laplace noise on exact integers, or in floating point."""
-    return HardenedLaplace(multiplier) if hardened else Laplace(multiplier)
+    return DiscreteLaplace(multiplier) if discrete_noise else Laplace(multiplier)
 
 
 def norm_gamma_noise(
-    multiplier: float, coordinates: int, hardened: bool
-) -> NormGamma | HardenedNormGamma:
+    multiplier: float, coordinates: int, discrete_noise: bool
+) -> NormGamma | DiscreteNormGamma:
     """Norm-Gamma noise on exact integers, or in floating point."""
-    return HardenedNormGamma(multiplier, coordinates) if hardened else NormGamma(multiplier)
+    return DiscreteNormGamma(multiplier, coordinates) if discrete_noise else NormGamma(multiplier)
 
 
-def choose_hardened(
+def choose_discrete(
     wish: bool | None, gaussian: bool, multiplier: float, records: int, coordinates: int = 1
 ) -> bool:
     """Whether noise on an l2 sum is hardened: where it can be, unless told. ``records`` is public;
@@ -196,8 +201,9 @@ def choose_hardened(
         possible = mask.fits() and narrow(multiplier, coordinates) and room(1 / mask.step, records)
     if wish and not possible:
         raise ValueError(
-            "hardened=True needs a noise multiplier that leaves room on the grid of integers, "
-            f"and {multiplier:g} does not here: leave it out, or give hardened=False."
+            "discrete_noise=True needs a noise multiplier that leaves room on the grid of "
+            f"integers, and {multiplier:g} does not here: leave it out, or give "
+            "discrete_noise=False."
         )
     return possible if wish is None else bool(wish)
 
@@ -207,14 +213,14 @@ def headroom(multiplier: float, records: int) -> bool:
     return room(max(GAUSSIAN_STD, LAPLACE_SCALE) / multiplier, records)
 
 
-def room(steps: float, records: int) -> bool:
-    """Whether a sum over so many records, each within the reach, stays far from 2^63."""
-    return 1 <= steps <= MOST_STEPS and records * steps <= 2.0**61
+def room(resolution: float, records: int) -> bool:
+    """Whether a sum over so many records, each within the sensitivity, stays far from 2^63."""
+    return 1 <= resolution <= FINEST and records * resolution <= 2.0**61
 
 
-def check_steps(multiplier: float, steps: float) -> None:
-    if not 1 <= steps <= MOST_STEPS:
+def check_resolution(multiplier: float, resolution: float) -> None:
+    if not 1 <= resolution <= FINEST:
         raise ValueError(
             f"a noise multiplier of {multiplier:g} leaves no room on the grid of integers: "
-            "use hardened=False."
+            "use discrete_noise=False."
         )

@@ -20,16 +20,16 @@ from privopt.mechanisms.minimise import minimise_surely
 from privopt.noise import Source, gaussian, rounded
 from privopt.noise.rounded import norm_gamma
 from privopt.oracle.objective import Objective
-from privopt.oracle.reach import FunctionFacts, Reach, ReachNorm
+from privopt.oracle.sensitivity import FunctionFacts, Sensitivity, SensitivityNorm
 from privopt.privacy.budget import Refused
 from privopt.privacy.events import Numerics
-from privopt.privacy.kinds import Gaussian, Kind, Pure
+from privopt.privacy.kinds import GaussianKind, Kind, Pure
 
 
 class Stable(Protocol):
     """A public algorithm on a sealed function, deterministic, whose result moves little."""
 
-    def sensitivity(self, reach: Reach) -> float:
+    def output_sensitivity(self, sensitivity: Sensitivity) -> float:
         """l2 bound on how far one record moves ``value``; refuses, in a sentence, what has none."""
         ...
 
@@ -61,8 +61,8 @@ class OutputPerturbation:
     noise: Literal["pure", "gaussian"]
     multiplier: float
     algorithm: Stable
-    accepts: ReachNorm = "function"
-    hardened: bool = False
+    accepts: SensitivityNorm = "function"
+    discrete_noise: bool = False
 
     def __post_init__(self) -> None:
         if self.noise not in ("pure", "gaussian"):
@@ -70,48 +70,51 @@ class OutputPerturbation:
         if not 0 < self.multiplier < math.inf:
             raise ValueError(f"multiplier must be positive and finite, got {self.multiplier!r}.")
 
-    def kinds(self, reach: Reach) -> tuple[Kind, ...]:
-        self.sensitivity(reach)  # refuses here, before anything is logged
+    def kinds(self, sensitivity: Sensitivity) -> tuple[Kind, ...]:
+        self.output_sensitivity(sensitivity)  # refuses here, before anything is logged
         loss = 1 / self.multiplier
-        return (Pure(loss),) if self.noise == "pure" else (Gaussian(loss, loss),)
+        return (Pure(loss),) if self.noise == "pure" else (GaussianKind(loss, loss),)
 
-    def sensitivity(self, reach: Reach) -> float:
-        if not reach.sampling.full:
+    def output_sensitivity(self, sensitivity: Sensitivity) -> float:
+        if not sensitivity.sampling.full:
             raise Refused("output perturbation takes all records of a view, not a sampled batch.")
-        return self.algorithm.sensitivity(reach)
+        return self.algorithm.output_sensitivity(sensitivity)
 
-    def numerics(self, reach: Reach) -> Numerics | None:
+    def numerics(self, sensitivity: Sensitivity) -> Numerics | None:
         """How far the hardened program is from the law of ``kinds``; None in floating point."""
-        if not self.hardened:
+        if not self.discrete_noise:
             return None
-        mask = self._mask(reach)
+        mask = self._mask(sensitivity)
         own = mask.numerics()
         if self.noise == "gaussian":
             return own
         ratio, distance = rounded.norm_gamma_numerics(mask.dimension)
         return Numerics(own.log_ratio + ratio, own.distance + distance)
 
-    def run(self, payload: Objective, reach: Reach, source: Source) -> np.ndarray:
-        value, sensitivity = self.algorithm.value(payload), self.sensitivity(reach)
-        if not self.hardened:
+    def run(self, payload: Objective, sensitivity: Sensitivity, source: Source) -> np.ndarray:
+        value, output_sensitivity = (
+            self.algorithm.value(payload),
+            self.output_sensitivity(sensitivity),
+        )
+        if not self.discrete_noise:
             draw = norm_gamma if self.noise == "pure" else gaussian
-            return value + draw(source, self.multiplier * sensitivity, value.size)
-        mask = self._mask(reach)
+            return value + draw(source, self.multiplier * output_sensitivity, value.size)
+        mask = self._mask(sensitivity)
         counts = mask.count(value)
         if self.noise == "pure":
-            scale = pure_scale(self.multiplier, sensitivity)
+            scale = pure_scale(self.multiplier, output_sensitivity)
             counts += mask.count(norm_gamma(source, scale, value.size))
         return mask.cover(counts, source)
 
-    def _mask(self, reach: Reach) -> Mask:
-        sensitivity, facts = self.sensitivity(reach), reach.facts
+    def _mask(self, sensitivity: Sensitivity) -> Mask:
+        output_sensitivity, facts = self.output_sensitivity(sensitivity), sensitivity.facts
         assert facts is not None
-        return mask_over(self.noise, self.multiplier, sensitivity, facts.dimension)
+        return mask_over(self.noise, self.multiplier, output_sensitivity, facts.dimension)
 
 
-def convex_facts(reach: Reach, what: str, *, smooth: bool = True) -> FunctionFacts:
+def convex_facts(sensitivity: Sensitivity, what: str, *, smooth: bool = True) -> FunctionFacts:
     """Facts of a loss that is convex, Lipschitz and (if asked) smooth; a sentence for others."""
-    facts = reach.facts
+    facts = sensitivity.facts
     if facts is None or not facts.convex:
         raise Refused(f"{what} needs a convex loss.")
     if smooth and not math.isfinite(facts.smoothness):
@@ -162,10 +165,10 @@ class Minimiser:
             if not 0 < value < math.inf:
                 raise ValueError(f"{name} must be positive and finite, got {value!r}.")
 
-    def sensitivity(self, reach: Reach) -> float:
+    def output_sensitivity(self, sensitivity: Sensitivity) -> float:
         what = "output perturbation of a minimiser"
-        facts = convex_facts(reach, what, smooth=self.width == 0)
-        return (reach.radius + 2 * self.tolerance * facts.lipschitz) / self.regularisation
+        facts = convex_facts(sensitivity, what, smooth=self.width == 0)
+        return (sensitivity.radius + 2 * self.tolerance * facts.lipschitz) / self.regularisation
 
     def value(self, objective: Objective) -> np.ndarray:
         if self.width > 0:

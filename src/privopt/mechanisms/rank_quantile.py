@@ -24,7 +24,7 @@ from privopt.mechanisms.density.draws import (
 from privopt.noise import Source
 from privopt.noise.source import volume
 from privopt.oracle.objective import Objective
-from privopt.oracle.reach import Reach, ReachNorm
+from privopt.oracle.sensitivity import Sensitivity, SensitivityNorm
 from privopt.privacy.budget import Refused
 from privopt.privacy.events import Numerics
 from privopt.privacy.kinds import BoundedRange, Kind
@@ -63,7 +63,7 @@ class RankQuantile:
     low: float
     high: float
     widening: float
-    accepts: ReachNorm = "function"
+    accepts: SensitivityNorm = "function"
 
     def __post_init__(self) -> None:
         if not 0 < self.multiplier < math.inf:
@@ -73,31 +73,31 @@ class RankQuantile:
         if not 0 < self.widening < math.inf:
             raise ValueError(f"widening must be positive and finite, got {self.widening!r}.")
 
-    def kinds(self, reach: Reach) -> tuple[Kind, ...]:
-        if not reach.sampling.full:
+    def kinds(self, sensitivity: Sensitivity) -> tuple[Kind, ...]:
+        if not sensitivity.sampling.full:
             raise Refused("RankQuantile is accounted for all records, not a sample.")
         return (BoundedRange(1 / self.multiplier),)
 
-    def numerics(self, reach: Reach) -> Numerics:
+    def numerics(self, sensitivity: Sensitivity) -> Numerics:
         return NUMERICS
 
-    def run(self, payload: Objective, reach: Reach, source: Source) -> np.ndarray:
+    def run(self, payload: Objective, sensitivity: Sensitivity, source: Source) -> np.ndarray:
         if volume(source) == 0:
             knots, scores = self.scores(payload)
             j = int(np.argmin(np.where(np.diff(knots) > 0, scores, np.inf)))
             return np.array([middle_of(int(knots[j] + knots[j + 1]) // 2, self.low, self.high)])
-        knots, masses = self.law(payload, reach)
+        knots, masses = self.law(payload, sensitivity)
         j = pick(source, masses)
         cell = int(knots[j]) + int(source.noise.integers(0, int(knots[j + 1] - knots[j])))
         return np.array([middle_of(cell, self.low, self.high)])
 
-    def law(self, payload: Objective, reach: Reach) -> tuple[np.ndarray, np.ndarray]:
+    def law(self, payload: Objective, sensitivity: Sensitivity) -> tuple[np.ndarray, np.ndarray]:
         """Knots, and the mass between each two of them; all cells of a piece are alike."""
         assert isinstance(payload.loss, Quantile)
         knots, scores = self.scores(payload)
         widths = np.diff(knots)
         # The factor pays for the rounding of the others.
-        unit = (1 - 2.0**-50) / (self.multiplier * movement(payload.loss.q, reach))
+        unit = (1 - 2.0**-50) / (self.multiplier * movement(payload.loss.q, sensitivity))
         least = scores[widths > 0].min()
         depths = np.where(widths > 0, unit * (scores - least), 2 * DEEPEST)
         return knots, weights_of(depths) * widths
@@ -128,7 +128,7 @@ class RankQuantile:
         return knots, np.maximum(0.0, np.maximum(below - whole - aim, aim - (up_to - whole)))
 
 
-def movement(q: float, reach: Reach) -> float:
+def movement(q: float, sensitivity: Sensitivity) -> float:
     """The range of a score's change: both arguments of its maximum move by at most max(q, 1-q)
     either way with one record more; by at most one either way if a record is replaced."""
-    return 2.0 if reach.radius > reach.single else 2 * max(q, 1 - q)
+    return 2.0 if sensitivity.radius > sensitivity.single else 2 * max(q, 1 - q)

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from privopt.noise import Source, exponential, gumbel, laplace
-from privopt.oracle.reach import Reach, ReachNorm
+from privopt.oracle.sensitivity import Sensitivity, SensitivityNorm
 from privopt.oracle.vertex_draw import VertexDraw
 from privopt.privacy.kinds import BoundedRange, Kind, Pure
 
@@ -49,19 +49,19 @@ class ExponentialMechanism:
     """
 
     multiplier: float
-    accepts: ReachNorm = "range"
+    accepts: SensitivityNorm = "range"
 
     def __post_init__(self) -> None:
         _check(self.multiplier)
 
-    def kinds(self, reach: Reach) -> tuple[Kind, ...]:
+    def kinds(self, sensitivity: Sensitivity) -> tuple[Kind, ...]:
         return (BoundedRange(1 / self.multiplier),)
 
-    def run(self, payload: Any, reach: Reach, source: Source) -> int:
+    def run(self, payload: Any, sensitivity: Sensitivity, source: Source) -> int:
         if isinstance(payload, VertexDraw):
-            return payload.choose(_scale(self, reach), source)
+            return payload.choose(_scale(self, sensitivity), source)
         scores = _scores(payload)
-        return int(np.argmax(scores + gumbel(source, _scale(self, reach), scores.size)))
+        return int(np.argmax(scores + gumbel(source, _scale(self, sensitivity), scores.size)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +78,17 @@ class PermuteAndFlip:
     """
 
     multiplier: float
-    accepts: ReachNorm = "range"
+    accepts: SensitivityNorm = "range"
 
     def __post_init__(self) -> None:
         _check(self.multiplier)
 
-    def kinds(self, reach: Reach) -> tuple[Kind, ...]:
+    def kinds(self, sensitivity: Sensitivity) -> tuple[Kind, ...]:
         return (Pure(1 / self.multiplier),)
 
-    def run(self, payload: Any, reach: Reach, source: Source) -> int:
+    def run(self, payload: Any, sensitivity: Sensitivity, source: Source) -> int:
         scores = _scores(payload)
-        return int(np.argmax(scores + exponential(source, _scale(self, reach), scores.size)))
+        return int(np.argmax(scores + exponential(source, _scale(self, sensitivity), scores.size)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +102,17 @@ class ReportNoisyMax:
     """
 
     multiplier: float
-    accepts: ReachNorm = "range"
+    accepts: SensitivityNorm = "range"
 
     def __post_init__(self) -> None:
         _check(self.multiplier)
 
-    def kinds(self, reach: Reach) -> tuple[Kind, ...]:
+    def kinds(self, sensitivity: Sensitivity) -> tuple[Kind, ...]:
         return (Pure(1 / self.multiplier),)
 
-    def run(self, payload: Any, reach: Reach, source: Source) -> int:
+    def run(self, payload: Any, sensitivity: Sensitivity, source: Source) -> int:
         scores = _scores(payload)
-        return int(np.argmax(scores + laplace(source, _scale(self, reach), scores.size)))
+        return int(np.argmax(scores + laplace(source, _scale(self, sensitivity), scores.size)))
 
 
 def flip_probabilities(scaled: np.ndarray) -> np.ndarray:
@@ -142,8 +142,8 @@ def _check(multiplier: Any) -> None:
         raise ValueError(f"a noise multiplier must be positive and finite, got {multiplier!r}.")
 
 
-def _scale(mechanism: Any, reach: Reach) -> float:
-    return mechanism.multiplier * float(reach.radius)
+def _scale(mechanism: Any, sensitivity: Sensitivity) -> float:
+    return mechanism.multiplier * float(sensitivity.radius)
 
 
 def _scores(payload: Any) -> np.ndarray:

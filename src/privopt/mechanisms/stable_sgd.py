@@ -16,7 +16,7 @@ import numpy as np
 from privopt.geometry import Domain
 from privopt.mechanisms.output_perturbation import convex_facts
 from privopt.oracle.objective import Objective
-from privopt.oracle.reach import Reach
+from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy.budget import Refused
 
 
@@ -48,8 +48,8 @@ class StableSGD:
     ----------------
     Both data sets go through the same order. A step with the gradient of a convex smooth function
     moves two points no further apart while step <= 2/(smoothness + ridge); the step that holds the
-    changed record adds at most step a L / batch, with a L the reach (L for a record that is zeroed
-    out, 2 L for one that is replaced). Each pass holds it once:
+    changed record adds at most step a L / batch, with a L the sensitivity (L for a record that is
+    zeroed out, 2 L for one that is replaced). Each pass holds it once:
 
     * constant steps: passes a L step / batch for the last iterate, and for the average of all
       iterates at most (passes + 1)/2 a L step / batch, the mean over passes of visits so far;
@@ -81,8 +81,8 @@ class StableSGD:
         if self.decreasing and self.average:
             raise ValueError("an average of early iterates is less stable than the last one.")
 
-    def sensitivity(self, reach: Reach) -> float:
-        facts = convex_facts(reach, "stable SGD")
+    def output_sensitivity(self, sensitivity: Sensitivity) -> float:
+        facts = convex_facts(sensitivity, "stable SGD")
         if not facts.in_place:
             raise Refused(
                 "stable SGD goes through the records in order, and places shift when a record is "
@@ -94,11 +94,11 @@ class StableSGD:
                     "decreasing steps are stable only if every record's loss plus regulariser is "
                     "strongly convex: give the problem a ridge, or use constant steps."
                 )
-            return reach.radius / (self.ridge * self.batch * self.batches)
+            return sensitivity.radius / (self.ridge * self.batch * self.batches)
         if self.step > 2 / (facts.smoothness + self.ridge):
             raise Refused("stable SGD needs a step of at most 2 / smoothness.")
         visits = (self.passes + 1) / 2 if self.average else self.passes
-        return visits * reach.radius * self.step / self.batch
+        return visits * sensitivity.radius * self.step / self.batch
 
     def value(self, objective: Objective) -> np.ndarray:
         smoothness = objective.loss.smoothness_in("l2", objective.rows.bounds.size)

@@ -31,7 +31,7 @@ class Standardizer:
         Public number of records.
     noise : {"gaussian", "pure"}
     norm_multiplier, moment_multiplier : float
-        Noise of the two releases in units of their reach.
+        Noise of the two releases in units of their sensitivity.
     quantile : float, default=0.9
         Rows are bounded at this quantile of their norms while moments are taken.
     column : float, default=2.0
@@ -49,7 +49,7 @@ class Standardizer:
     quantile: float = 0.9
     column: float = 2.0
     clip: float = 0.8
-    hardened: bool = False
+    discrete_noise: bool = False
 
     def run(self, oracle: Oracle, gate: Gate) -> RowMap:
         """Two releases through the gate, then the public map they lead to."""
@@ -57,21 +57,25 @@ class Standardizer:
         edges = np.geomspace(SMALLEST_NORM, 1.0, BINS) * math.sqrt(features)
         pure = self.noise == "pure"
         histogram = NormHistogram(tuple(edges.tolist()), "l1" if pure else "l2")
-        counting = (laplace_noise if pure else gaussian_noise)(self.norm_multiplier, self.hardened)
-        sealed = oracle.everything().ask(histogram, steps=counting.steps)
-        spread = self.norm_multiplier * float(sealed.reach.radius) * (math.sqrt(2) if pure else 1)
+        counting = (laplace_noise if pure else gaussian_noise)(
+            self.norm_multiplier, self.discrete_noise
+        )
+        sealed = oracle.everything().ask(histogram, resolution=counting.resolution)
+        spread = (
+            self.norm_multiplier * float(sealed.sensitivity.radius) * (math.sqrt(2) if pure else 1)
+        )
         counts = gate.release(counting, sealed)
         bound = norm_bound(edges, counts, self.quantile, self.n, spread)
 
         # ||x * x|| <= ||x||^2, and <= ||x|| because entries lie in [-1, 1].
         moments = Moments(bound, min(bound, bound**2))
         adding = (
-            norm_gamma_noise(self.moment_multiplier, 2 * features, self.hardened)
+            norm_gamma_noise(self.moment_multiplier, 2 * features, self.discrete_noise)
             if pure
-            else gaussian_noise(self.moment_multiplier, self.hardened)
+            else gaussian_noise(self.moment_multiplier, self.discrete_noise)
         )
-        sealed = oracle.everything().ask(moments, steps=adding.steps)
-        movement = float(sealed.reach.radius)
+        sealed = oracle.everything().ask(moments, resolution=adding.resolution)
+        movement = float(sealed.sensitivity.radius)
         sums = gate.release(adding, sealed)
         spread = self.moment_multiplier * movement * (math.sqrt(2 * features + 1) if pure else 1.0)
         return self._row_map(sums, moments, spread)

@@ -69,7 +69,7 @@ def finish(
     head, tail = start, np.zeros_like(start)
     at = problem.enclosed(head, tail)
     for _ in range(MOST_STEPS):
-        if _within(at, tolerance):
+        if _surely_below(at, tolerance):
             return _rounded(problem, head, tail, tolerance)
         direction = _direction(problem, head, at.value, dense)
         if direction is None:
@@ -78,7 +78,7 @@ def finish(
     return _accelerated(problem, head, tail, at, tolerance, smoothness)
 
 
-def _within(at: Enclosed, tolerance: float) -> bool:
+def _surely_below(at: Enclosed, tolerance: float) -> bool:
     return (float(np.linalg.norm(at.value)) + at.error) * (1 + 1e-9) <= tolerance
 
 
@@ -87,7 +87,7 @@ def _rounded(
 ) -> tuple[np.ndarray, np.ndarray]:
     """One double a coordinate where that is enough."""
     nothing = np.zeros_like(tail)
-    if tail.any() and _within(problem.enclosed(head, nothing), tolerance):
+    if tail.any() and _surely_below(problem.enclosed(head, nothing), tolerance):
         return head, nothing
     return head, tail
 
@@ -139,7 +139,7 @@ def _accelerated(
     ratio = steep / problem.strong * max(float(np.linalg.norm(at.value)) / tolerance, math.e)
     step = np.zeros_like(head)
     for _ in range(min(MOST_GRADIENTS, 100 + math.ceil(4 * root * math.log(ratio)))):
-        if _within(at, tolerance):
+        if _surely_below(at, tolerance):
             return _rounded(problem, head, tail, tolerance)
         forward = step - at.value / steep  # from where momentum had carried it
         head, tail = moved(head, tail, -at.value / steep + momentum * forward)
@@ -148,7 +148,7 @@ def _accelerated(
     raise refusal()
 
 
-def mapped_within(
+def mapped_below(
     problem: Perturbed, domain: Domain, point: np.ndarray, smoothness: float, distance: float
 ) -> np.ndarray | None:
     """The projected gradient step from a point, if it surely is within ``distance`` of the

@@ -86,7 +86,7 @@ variable: below 2^-63. Accounting for a Gaussian mechanism then holds up to twic
 FINE_LOG_RATIO = TAIL**2 / (24 * FINE_STD**2) * 1.001
 """The same for ``fine_gaussian``: below 2^-79."""
 OUTSIDE = tail_mass(TAIL - 1e-6)
-"""Mass of the rounded Gaussian beyond the reach of that bound."""
+"""Mass of the rounded Gaussian beyond the sensitivity of that bound."""
 
 
 # ---------------------------------------------------------------- tables

@@ -1,7 +1,8 @@
 """The rooms that see data: rows, queries, views, sealed values."""
 
+from privopt.oracle.coordinate_gradient import CoordinateGradient
 from privopt.oracle.gradient_difference import GradientDifference
-from privopt.oracle.lane import Lane
+from privopt.oracle.incremental_gradient import VertexPath
 from privopt.oracle.mapped import RowMap
 from privopt.oracle.moments import LabelMoments, LeastSquaresMoments, Moments, NormHistogram
 from privopt.oracle.oracle import Oracle, View
@@ -15,18 +16,18 @@ from privopt.oracle.queries import (
     RowSum,
     SquaresAlong,
 )
-from privopt.oracle.reach import FunctionFacts, Grid, Reach
 from privopt.oracle.rows import RowBounds
+from privopt.oracle.running_sum import RunningSum
 from privopt.oracle.runs import sealed_runs, sealed_total
 from privopt.oracle.sampling import GeometricSkips, KeyedCoins, Sampler
 from privopt.oracle.sealed import Map, Sealed
-from privopt.oracle.trail import VertexPath
+from privopt.oracle.sensitivity import FunctionFacts, Grid, Sensitivity
 from privopt.oracle.vertex_draw import VertexDraw
-from privopt.oracle.walk import Walk
 
 __all__ = [
     "ClippedGradient",
     "CoordinateClippedGradient",
+    "CoordinateGradient",
     "CountPositive",
     "CountRecords",
     "FunctionFacts",
@@ -36,24 +37,23 @@ __all__ = [
     "Grid",
     "KeyedCoins",
     "LabelMoments",
-    "Lane",
     "LeastSquaresMoments",
     "Map",
     "Moments",
     "NormHistogram",
     "Oracle",
     "Query",
-    "Reach",
     "RowBounds",
     "RowMap",
     "RowSum",
+    "RunningSum",
     "Sampler",
     "Sealed",
+    "Sensitivity",
     "SquaresAlong",
     "VertexDraw",
     "VertexPath",
     "View",
-    "Walk",
     "sealed_runs",
     "sealed_total",
 ]

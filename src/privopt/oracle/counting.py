@@ -24,9 +24,9 @@ def margin(dimension: int) -> float:
     return (dimension + 32) * 2.0**-52
 
 
-def grid_step(reach: float, steps: float) -> float:
-    """The step of a grid on which so many steps make up the reach."""
-    return reach / steps
+def grid_step(sensitivity: float, resolution: float) -> float:
+    """The step of a grid on which so many steps make up the sensitivity."""
+    return sensitivity / resolution
 
 
 def whole_steps(counts: np.ndarray, step: float) -> np.ndarray:

@@ -21,7 +21,7 @@ from privopt.oracle.counting import EXACT, added, as_numpy, row_products, shorte
 from privopt.oracle.labels import labels_like
 from privopt.oracle.moments import shortened
 from privopt.oracle.rows import RowBounds, Weigh
-from privopt.oracle.taming import clipped
+from privopt.oracle.sanitize import clipped
 
 BLOCK_BYTES = 3 << 19  # a block of rows this size stays in a core's cache between its two uses
 PARALLEL_BYTES = 1 << 22
@@ -250,7 +250,7 @@ class DenseRows:
     def active(self) -> np.ndarray:
         return np.ones(self.count) if self._active is None else as_numpy(self._active)
 
-    def within(self, norm: float) -> DenseRows:
+    def clipped_to(self, norm: float) -> DenseRows:
         scale, sizes = shortened(self, norm)
         scale, sizes = (self._xp.asarray(v, device=device(self._X)) for v in (scale, sizes))
         bounds = RowBounds(1.0, self.bounds.intercept)
@@ -297,7 +297,7 @@ class DenseRows:
 
     def _pull(self, weights: Any, X: Any) -> Any:
         """Weighted sum of a block's rows, added up in double precision: in single precision the
-        rounding error of the sum would move with a record, beyond its declared reach."""
+        rounding error of the sum would move with a record, beyond its declared sensitivity."""
         double = self._xp.float64
         return self._xp.astype(weights, double, copy=False) @ self._xp.astype(X, double, copy=False)
 

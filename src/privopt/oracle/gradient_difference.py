@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from privopt.oracle.queries import CoordinateClippedGradient
-from privopt.oracle.reach import ReachNorm
 from privopt.oracle.rows import Rows, WalkableRows
+from privopt.oracle.sensitivity import SensitivityNorm
 from privopt.privacy.budget import Refused
 
 
@@ -35,7 +35,7 @@ class GradientDifference:
             raise ValueError("a difference of gradients needs a positive clip and keep in [0, 1].")
 
     @property
-    def norm(self) -> ReachNorm:
+    def norm(self) -> SensitivityNorm:
         return self.gradient.norm
 
     def radius(self) -> Any:

@@ -12,7 +12,7 @@ def unmasked(values: Any) -> Any:
     """NaN in place of masked cells, which sums would otherwise read as if nothing covered them."""
     if not isinstance(values, np.ma.MaskedArray):
         return values
-    return values.astype(np.float64).filled(np.nan)
+    return np.ma.filled(values.astype(np.float64), np.nan)
 
 
 def labels_like(y: Any, X: Any, dtype: Any, classification: bool) -> Any:

@@ -11,8 +11,8 @@ import scipy.sparse as sp
 
 from privopt.geometry.trust_region import svec
 from privopt.oracle.counting import as_numpy, margin, shorten, whole_steps
-from privopt.oracle.reach import ReachNorm
 from privopt.oracle.rows import RawRows, RowBounds, Rows
+from privopt.oracle.sensitivity import SensitivityNorm
 from privopt.privacy.budget import Refused
 
 
@@ -25,7 +25,7 @@ class LabelMoments:
     it is at most d sqrt(1 + (2 - d)^2), and that grows with d on [0, 2].
     """
 
-    norm: ReachNorm = "l2"
+    norm: SensitivityNorm = "l2"
 
     def radius(self) -> float:
         return math.sqrt(2)
@@ -61,7 +61,7 @@ class NormHistogram:
     """
 
     edges: tuple[float, ...]
-    norm: ReachNorm = "l2"
+    norm: SensitivityNorm = "l2"
 
     def radius(self) -> float:
         return 1.0
@@ -90,7 +90,7 @@ class Moments:
 
     first: float
     second: float
-    norm: ReachNorm = "l2"
+    norm: SensitivityNorm = "l2"
 
     def radius(self) -> float:
         return math.sqrt(2)
@@ -129,7 +129,7 @@ class LeastSquaresMoments:
 
     bounds: RowBounds
     label_bound: float
-    norm: ReachNorm = "l2"
+    norm: SensitivityNorm = "l2"
 
     def __post_init__(self) -> None:
         if not 0 < self.bounds.size < math.inf or not 0 < self.label_bound < math.inf:

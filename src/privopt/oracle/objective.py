@@ -9,8 +9,8 @@ import numpy as np
 
 from privopt.losses import Loss, bounded_slope
 from privopt.oracle.enclosure import HEIGHT, Enclosed, Enclosing, add_up
-from privopt.oracle.reach import FunctionFacts
 from privopt.oracle.rows import RowBounds, Rows
+from privopt.oracle.sensitivity import FunctionFacts
 
 AT_ONCE = 64
 

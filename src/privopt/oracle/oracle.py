@@ -13,18 +13,18 @@ import scipy.sparse as sp
 
 from privopt.losses import Loss, met
 from privopt.noise import Source
+from privopt.oracle.coordinate_gradient import CoordinateGradient
 from privopt.oracle.counting import grid_step
 from privopt.oracle.dense import DenseRows
+from privopt.oracle.incremental_gradient import IncrementalGradient, VertexPath
 from privopt.oracle.labels import unmasked
 from privopt.oracle.mapped import MappedRows, RowMap
 from privopt.oracle.objective import Objective, function_facts
 from privopt.oracle.queries import CoordinateClippedGradient, CountableQuery, Query
-from privopt.oracle.reach import FunctionFacts, Grid, Reach
 from privopt.oracle.rows import ColumnRows, EmptyRows, RawRows, RowBounds, Rows
 from privopt.oracle.sampling import COUPLING, GeometricSkips, Sampler
 from privopt.oracle.sealed import KEY, Sealed
-from privopt.oracle.trail import Trail, VertexPath
-from privopt.oracle.walk import Walk
+from privopt.oracle.sensitivity import FunctionFacts, Grid, Sensitivity
 from privopt.privacy.budget import NEIGHBOURING, Neighbouring, Refused, records_moved
 from privopt.privacy.events import FULL, ROOT, Cell, Sampling
 
@@ -43,21 +43,23 @@ class View:
         neighbouring: Neighbouring,
     ) -> None:
         self._rows, self._cells, self._sampling = rows, cells, sampling
-        self._number, self._neighbouring = number, neighbouring
+        self._number = number
+        self._neighbouring: Neighbouring = neighbouring
 
     def ask(
-        self, query: Query, at: np.ndarray | None = None, *, steps: float | None = None
+        self, query: Query, at: np.ndarray | None = None, *, resolution: float | None = None
     ) -> Sealed:
         """Ask for a sum over the view's records. Errors carry no text of the data.
 
-        With ``steps`` the answer is exact: each record's own part is cut off toward zero to whole
-        steps of a grid, so many of which make up the reach, and the integers are added up.
+        With ``resolution`` the answer is exact: each record's own part is cut off toward zero to
+        whole steps of a grid, so many of which make up the sensitivity, and the integers are added
+        up.
         """
         at = np.zeros(self._rows.dimension) if at is None else np.asarray(at, dtype=float)
         if at.shape != (self._rows.dimension,):
             raise ValueError(f"a question is asked at a vector of length {self._rows.dimension}.")
         movement, single = self._movement(query)
-        step = None if steps is None else grid_step(movement, steps)
+        step = None if resolution is None else grid_step(movement, resolution)
         payload = None
         try:
             payload = query.total(self._rows, at) if step is None else self._count(query, at, step)
@@ -67,34 +69,35 @@ class View:
             raise Refused(f"{type(query).__name__} could not be computed; details are withheld.")
         if step is None:
             return self._seal(payload, query.norm, movement, single)
-        reach = self._reach(query.norm, movement, single, None)
-        return Sealed(KEY, payload, replace(reach, grid=Grid(step, payload.size)))
+        sensitivity = self._sensitivity(query.norm, movement, single, None)
+        return Sealed(KEY, payload, replace(sensitivity, grid=Grid(step, payload.size)))
 
-    def walk(self, query: Query, at: np.ndarray) -> Walk:
+    def coordinate_gradient(self, query: Query, at: np.ndarray) -> CoordinateGradient:
         """The same question at a point that will move along one coordinate at a time."""
         if np.shape(at) != (self._rows.dimension,):
             raise ValueError(f"a question is asked at a vector of length {self._rows.dimension}.")
-        return Walk(self._rows, query, at, *self._movement(query), self._seal)
+        return CoordinateGradient(self._rows, query, at, *self._movement(query), self._seal)
 
     def follow(
         self, query: CoordinateClippedGradient, start: np.ndarray, *, stale: bool = False
     ) -> VertexPath:
         """The gradient of sparse records along a path from vertex to vertex.
 
-        ``stale`` follows another sum over records in its place: see ``trail``.
+        ``stale`` follows another sum over records in its place: see ``incremental_gradient``.
         """
         if not hasattr(self._rows, "columns"):
             raise Refused("only a sparse matrix is read by columns: use SciPy's CSR format.")
         query.check(self._rows)
-        trail = None
+        followed = None
         try:
             columns = cast(ColumnRows, self._rows).columns()
-            trail = Trail(*columns, query, start, stale)
+            followed = IncrementalGradient(*columns, query, start, stale)
         except Exception:
-            trail = None  # outside this block, so that no traceback holds on to the rows
-        if trail is None:
+            followed = None  # outside this block, so that no traceback holds on to the rows
+        if followed is None:
             raise Refused("the columns could not be read; details are withheld.")
-        return VertexPath(trail, start, self._reach(query.norm, *self._movement(query), None))
+        sensitivity = self._sensitivity(query.norm, *self._movement(query), None)
+        return VertexPath(followed, start, sensitivity)
 
     def function(self, loss: Loss) -> Sealed:
         """The total loss as a sealed function, for mechanisms that perturb the objective."""
@@ -103,8 +106,8 @@ class View:
             loss, self._rows.bounds, self._rows.dimension, self._neighbouring != "add_remove"
         )
         twice = records_moved(self._neighbouring)
-        reach = self._reach("function", twice * facts.lipschitz, facts.lipschitz, facts)
-        return Sealed(KEY, Objective(self._rows.precise(), loss), reach)
+        sensitivity = self._sensitivity("function", twice * facts.lipschitz, facts.lipschitz, facts)
+        return Sealed(KEY, Objective(self._rows.precise(), loss), sensitivity)
 
     def _count(self, query: Query, at: np.ndarray, step: float) -> np.ndarray:
         if not isinstance(query, CountableQuery):
@@ -117,10 +120,14 @@ class View:
         return (query.diameter() if self._neighbouring == "replace_one" else radius), radius
 
     def _seal(self, payload: Any, norm: Any, movement: Any, single: Any) -> Sealed:
-        return Sealed(KEY, payload, self._reach(norm, movement, single, None))
+        return Sealed(KEY, payload, self._sensitivity(norm, movement, single, None))
 
-    def _reach(self, norm: Any, radius: Any, single: Any, facts: FunctionFacts | None) -> Reach:
-        return Reach(norm, radius, single, self._cells, self._number, self._sampling, None, facts)
+    def _sensitivity(
+        self, norm: Any, radius: Any, single: Any, facts: FunctionFacts | None
+    ) -> Sensitivity:
+        return Sensitivity(
+            norm, radius, single, self._cells, self._number, self._sampling, None, facts
+        )
 
     def __repr__(self) -> str:
         return f"View(number={self._number}, cells={self._cells}, rate={self._sampling.rate:g})"
@@ -212,13 +219,13 @@ class Oracle:
         rows = MappedRows.build(self._rows, row_map)  # type: ignore[arg-type]
         return self._like(rows, self._cell, self._shuffled)
 
-    def within(self, norm: float) -> Oracle:
+    def clipped_to(self, norm: float) -> Oracle:
         """The same records with features in units of a public norm, and clipped to it."""
         if not 0 < norm < math.inf:
             raise ValueError(f"a row bound must be positive and finite, got {norm!r}.")
         if self.bounds.data_norm != math.inf:
             raise Refused("rows are clipped once: these already are.")
-        rows = cast(RawRows, self._rows).within(norm)
+        rows = cast(RawRows, self._rows).clipped_to(norm)
         return self._like(rows, self._cell, self._shuffled)
 
     def everything(self) -> View:

@@ -11,8 +11,8 @@ from array_api_compat import array_namespace, is_numpy_array
 
 from privopt.losses import Loss, met
 from privopt.oracle.counting import added_steps, whole_steps
-from privopt.oracle.reach import ReachNorm, order_of
 from privopt.oracle.rows import CountedRows, RowBounds, Rows, WalkableRows
+from privopt.oracle.sensitivity import SensitivityNorm, order_of
 from privopt.privacy.budget import Refused
 
 
@@ -20,7 +20,7 @@ class Query(Protocol):
     """A sum over records of a map that no record can push beyond a declared bound."""
 
     @property
-    def norm(self) -> ReachNorm: ...
+    def norm(self) -> SensitivityNorm: ...
     def radius(self) -> Any:
         """Bound on one record's contribution: its movement under zero_out and add_remove."""
         ...
@@ -50,7 +50,7 @@ class ClippedGradient:
 
     loss: Loss
     clip_norm: float
-    norm: ReachNorm = "l2"
+    norm: SensitivityNorm = "l2"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "loss", met(self.loss))
@@ -105,7 +105,7 @@ class CoordinateClippedGradient:
     slope_clip: float
     bounds: RowBounds
     dimension: int
-    norm: ReachNorm = "linf"
+    norm: SensitivityNorm = "linf"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "loss", met(self.loss))
@@ -154,7 +154,7 @@ class GramGradient:
     label_clip: float
     bounds: RowBounds
     dimension: int
-    norm: ReachNorm = "coordinates"
+    norm: SensitivityNorm = "coordinates"
 
     def __post_init__(self) -> None:
         if not 0 < self.label_clip < self.slope_clip < math.inf:
@@ -209,7 +209,7 @@ class SquaresAlong:
     index: int
     bounds: RowBounds
     dimension: int
-    norm: ReachNorm = "l2"
+    norm: SensitivityNorm = "l2"
 
     def __post_init__(self) -> None:
         if not self.bounds.largest < math.inf:
@@ -252,7 +252,7 @@ class RowSum:
     """Sum of the records' effective rows, whose l2 norm the oracle clips to ``bound``."""
 
     bound: float
-    norm: ReachNorm = "l2"
+    norm: SensitivityNorm = "l2"
 
     def radius(self) -> float:
         return self.bound
@@ -276,7 +276,7 @@ class RowSum:
 class CountRecords:
     """Number of records that are not empty."""
 
-    norm: ReachNorm = "l2"
+    norm: SensitivityNorm = "l2"
 
     def radius(self) -> float:
         return 1.0
@@ -295,7 +295,7 @@ class CountRecords:
 class CountPositive:
     """Number of records with a positive label."""
 
-    norm: ReachNorm = "l2"
+    norm: SensitivityNorm = "l2"
 
     def radius(self) -> float:
         return 1.0

@@ -158,7 +158,7 @@ class RawRows(Rows, Protocol):
         """1 for a record, 0 for an empty one."""
         ...
 
-    def within(self, norm: float) -> RawRows:
+    def clipped_to(self, norm: float) -> RawRows:
         """The same features in units of a public norm, and clipped to it: x / max(||x||, norm).
         The constant of the intercept column stays what it is."""
         ...
@@ -256,7 +256,7 @@ class EmptyRows:
     def active(self) -> np.ndarray:
         return np.zeros(0)
 
-    def within(self, norm: float) -> EmptyRows:
+    def clipped_to(self, norm: float) -> EmptyRows:
         return EmptyRows(self.dimension, RowBounds(1.0, self.bounds.intercept))
 
     def noted(self, notes: np.ndarray) -> EmptyRows:

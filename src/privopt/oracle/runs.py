@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from privopt.noise import Source
-from privopt.oracle.reach import Reach
 from privopt.oracle.sealed import KEY, Sealed
+from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy.budget import Refused
 
 Run = Callable[[int, Source], tuple[float, Any]]
@@ -22,7 +22,7 @@ Run = Callable[[int, Source], tuple[float, Any]]
 
 def sealed_runs(run: Run) -> Sealed:
     """Runs that nobody can call but a gate's mechanism."""
-    return Sealed(KEY, run, Reach("runs", 1.0, 1.0))
+    return Sealed(KEY, run, Sensitivity("runs", 1.0, 1.0))
 
 
 def sealed_total(scores: np.ndarray, norm: str) -> Sealed:
@@ -33,4 +33,4 @@ def sealed_total(scores: np.ndarray, norm: str) -> Sealed:
     if scores.ndim != 1:
         raise Refused("a scorer gives one number for each record.")
     total = np.sum(np.clip(np.nan_to_num(scores, nan=0.0), 0.0, 1.0))
-    return Sealed(KEY, np.array([total]), Reach(norm, 1.0, 1.0))
+    return Sealed(KEY, np.array([total]), Sensitivity(norm, 1.0, 1.0))

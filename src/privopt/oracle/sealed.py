@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NoReturn, Protocol
 
-from privopt.oracle.reach import Reach, ReachNorm
+from privopt.oracle.sensitivity import Sensitivity, SensitivityNorm
 from privopt.privacy.budget import Refused
 
 KEY = object()  # held by oracles and gates
@@ -18,9 +18,9 @@ class Map(Protocol):
     """A public map with a known stretch, applied to a sealed value without opening it."""
 
     @property
-    def norm_in(self) -> ReachNorm: ...
+    def norm_in(self) -> SensitivityNorm: ...
     @property
-    def norm_out(self) -> ReachNorm: ...
+    def norm_out(self) -> SensitivityNorm: ...
     def stretch(self, radius: Any) -> Any:
         """Bound on the movement of the image of a value that moves by at most ``radius``."""
         ...
@@ -29,16 +29,17 @@ class Map(Protocol):
 
 
 class Sealed:
-    """A payload that cannot be read, printed, compared or computed with, and its public reach."""
+    """A payload that cannot be read, printed, compared or computed with, and its public
+    sensitivity."""
 
-    __slots__ = ("_payload", "reach")
+    __slots__ = ("_payload", "sensitivity")
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, key: object, payload: Any, reach: Reach) -> None:
+    def __init__(self, key: object, payload: Any, sensitivity: Sensitivity) -> None:
         if key is not KEY:
             raise Refused("only an oracle makes sealed values.")
         self._payload = payload
-        self.reach = reach
+        self.sensitivity = sensitivity
 
     def open(self, key: object) -> Any:
         if key is not KEY:
@@ -47,23 +48,23 @@ class Sealed:
 
     def through(self, map: Map) -> Sealed:
         """Apply a declared map. There is no way to apply a plain function: it would see data."""
-        if map.norm_in != self.reach.norm:
+        if map.norm_in != self.sensitivity.norm:
             raise Refused(
                 f"{type(map).__name__} takes a value bounded in {map.norm_in}, "
-                f"this one is bounded in {self.reach.norm}."
+                f"this one is bounded in {self.sensitivity.norm}."
             )
-        if self.reach.grid is not None:
+        if self.sensitivity.grid is not None:
             raise Refused("a sum on a grid is released as it is: map what comes out.")
-        reach = replace(
-            self.reach,
+        sensitivity = replace(
+            self.sensitivity,
             norm=map.norm_out,
-            radius=map.stretch(self.reach.radius),
-            single=map.stretch(self.reach.single),
+            radius=map.stretch(self.sensitivity.radius),
+            single=map.stretch(self.sensitivity.single),
         )
-        return Sealed(KEY, map.apply(self._payload), reach)
+        return Sealed(KEY, map.apply(self._payload), sensitivity)
 
     def __repr__(self) -> str:
-        return f"Sealed({self.reach.norm}, view {self.reach.view})"
+        return f"Sealed({self.sensitivity.norm}, view {self.sensitivity.view})"
 
     def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
         raise Refused("a sealed value is not a number: release it through a gate.")

@@ -46,12 +46,12 @@ class SparseRows:
         if X.dtype != np.float64:
             X = X.astype(np.float64)  # sums of single-precision squares would miss the clip
         if math.isfinite(bounds.entries):
-            X = _within(X, bounds.entries)
+            X = _clipped_entries(X, bounds.entries)
         y = labels_like(y, X.data, np.float64, classification)
         giant = float(np.finfo(X.dtype).max) ** 0.25
         active = None
-        tame = -giant <= X.data.min(initial=0.0) and X.data.max(initial=0.0) <= giant
-        if not tame or not np.isfinite(y).all():
+        sanitized = -giant <= X.data.min(initial=0.0) and X.data.max(initial=0.0) <= giant
+        if not sanitized or not np.isfinite(y).all():
             largest = abs(X).max(axis=1).toarray().ravel() if X.shape[0] and X.shape[1] else 0.0
             largest = np.broadcast_to(largest, X.shape[0])
             owner = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
@@ -215,7 +215,7 @@ class SparseRows:
     def active(self) -> np.ndarray:
         return np.ones(self.count) if self._active is None else self._active
 
-    def within(self, norm: float) -> SparseRows:
+    def clipped_to(self, norm: float) -> SparseRows:
         scale, sizes = shortened(self, norm)
         bounds = RowBounds(1.0, self.bounds.intercept)
         return SparseRows(self._X, self._y, scale, self._active, sizes, bounds)
@@ -259,7 +259,7 @@ class SparseRows:
         return weights if self._active is None else weights * self._active
 
 
-def _within(X: Any, bound: float) -> Any:
+def _clipped_entries(X: Any, bound: float) -> Any:
     """X with its finite entries clipped; entries that are stored twice are added up before."""
     if not X.has_canonical_format:
         X = X.copy()

@@ -41,7 +41,7 @@ from privopt.noise.source import volume
 from privopt.oracle.weight_tree import WeightTree
 
 if TYPE_CHECKING:
-    from privopt.oracle.trail import Trail
+    from privopt.oracle.incremental_gradient import IncrementalGradient
 
 LOOSE = 1.0
 """Largest logarithm by which an envelope may exceed the weight it was made from."""
@@ -53,6 +53,7 @@ class VertexDraw:
     __slots__ = (
         "_anchor",
         "_bend",
+        "_followed",
         "_heavy",
         "_heavy_columns",
         "_heavy_tree",
@@ -62,28 +63,29 @@ class VertexDraw:
         "_signed",
         "_size",
         "_strength",
-        "_trail",
         "_uniform",
     )
 
-    def __init__(self, trail: Trail, size: float, signed: bool) -> None:
-        self._trail, self._size, self._signed = trail, size, signed
+    def __init__(
+        self, incremental_gradient: IncrementalGradient, size: float, signed: bool
+    ) -> None:
+        self._followed, self._size, self._signed = incremental_gradient, size, signed
         self._strength = math.nan
 
     def scores(self) -> np.ndarray:
         """All scores, the plain way: for audits, and for choices without noise."""
-        scores = -self._size * self._trail.gradient()
+        scores = -self._size * self._followed.gradient()
         return np.concatenate([scores, -scores]) if self._signed else scores
 
     def choose(self, scale: float, source: Source) -> int:
         """Index k of a score with probability proportional to exp(score_k / scale)."""
         if not volume(source):
-            return int(np.argmax(self.scores())) if self._trail.count else 0
+            return int(np.argmax(self.scores())) if self._followed.count else 0
         if self._strength != self._size / scale:
             self._prepare(self._size / scale, source)
         uniform, c = self._uniform, self._strength
         if c * self._rounding > LOOSE:  # so little noise that rounding would break an envelope
-            values = self._trail.gradient()
+            values = self._followed.gradient()
             k = WeightTree(self._log_weights(values, 0.0)).draw(uniform)
             return self._with_sign(k, uniform(), float(values[k]))
         light, heavy, drift = self._light_tree, self._heavy_tree, 0.0
@@ -102,14 +104,16 @@ class VertexDraw:
                 near = float(self._room[k])
             value, coin = None, uniform()
             if coin >= self._acceptance(k, self._least(k, near)):
-                value = self._trail.coordinate(k)
+                value = self._followed.coordinate(k)
                 if coin >= self._acceptance(k, value):
                     continue
             coin, anchor = uniform(), float(self._anchor[k])
             low = self._with_sign(k, coin, anchor - near)
             if low == self._with_sign(k, coin, anchor + near):
                 return low
-            return self._with_sign(k, coin, self._trail.coordinate(k) if value is None else value)
+            return self._with_sign(
+                k, coin, self._followed.coordinate(k) if value is None else value
+            )
 
     def _with_sign(self, k: int, coin: float, value: float) -> int:
         """Index of one of the two vertices: of the opposite one if the coin says so, which has
@@ -121,19 +125,19 @@ class VertexDraw:
     # ------------------------------------------------------------ proposals
     def _prepare(self, strength: float, source: Source) -> None:
         """Weights of all proposals, from the gradient where the path stands."""
-        trail, query = self._trail, self._trail.query
+        followed, query = self._followed, self._followed.query
         loss, largest = query.loss, query.bounds.largest
-        sums = _sums_of_sizes(trail.columns)
+        sums = _sums_of_sizes(followed.columns)
         width = query.slope_clip * (1 if loss.one_signed else 2)
-        furthest = self._size * largest + trail.furthest_margin()
+        furthest = self._size * largest + followed.furthest_margin()
         # Rounding of a sum over records is covered; it grows with their number.
-        rounding = query.slope_clip * (1e-9 + 1e-15 * trail.count)
+        rounding = query.slope_clip * (1e-9 + 1e-15 * followed.count)
         width = min(width, loss.smoothness * furthest * (1 + 1e-9)) + rounding
         self._strength, self._uniform = strength, source.apart().random
         self._bend = loss.smoothness * largest * (1 + 1e-9)
         self._rounding = rounding * float(sums.max())
         sums *= width
-        self._anchor, self._room = trail.gradient(), sums
+        self._anchor, self._room = followed.gradient(), sums
         heavy = strength * self._room > LOOSE
         self._heavy, self._heavy_tree, self._light_tree = np.flatnonzero(heavy), None, None
         if not heavy.all():
@@ -141,21 +145,21 @@ class VertexDraw:
             weights[self._heavy] = -math.inf
             self._light_tree = WeightTree(weights)
         if heavy.any():
-            self._heavy_columns = trail.columns[:, self._heavy]
+            self._heavy_columns = followed.columns[:, self._heavy]
             self._room[self._heavy] = LOOSE / strength
             self._renew_heavy()
 
     def _renew_heavy(self) -> WeightTree:
         """New weights of heavy columns, from the gradient where the path stands."""
-        self._trail.mark()
-        values = self._heavy_columns.T @ self._trail.slopes()
+        self._followed.mark()
+        values = self._heavy_columns.T @ self._followed.slopes()
         self._anchor[self._heavy] = values
         self._heavy_tree = WeightTree(self._log_weights(values, LOOSE / self._strength))
         return self._heavy_tree
 
     def _drift(self) -> float:
         """How far any coordinate of the gradient may be from where heavy columns were renewed."""
-        return self._bend * self._trail.drift() + self._rounding
+        return self._bend * self._followed.drift() + self._rounding
 
     def _log_weights(self, values: np.ndarray, room: np.ndarray | float) -> np.ndarray:
         """Logarithms of the largest weights that coordinates within ``room`` of these have."""

@@ -64,7 +64,7 @@ class Ranking:
         return as_text(self)
 
 
-def rank(facts: Facts, budget: Budget, hardened: bool | str = "auto") -> Ranking:
+def rank(facts: Facts, budget: Budget, discrete_noise: bool | str = "auto") -> Ranking:
     """Try every solver of the catalogue on public facts.
 
     By proved bounds; where the first one's bound is no guide to its error on ordinary data, by a
@@ -73,13 +73,13 @@ def rank(facts: Facts, budget: Budget, hardened: bool | str = "auto") -> Ranking
     plans: list[Plan] = []
     refused: dict[str, str] = {}
     for name, solver in catalogue().items():
-        sentence = solver.refuse(facts, budget) or _soft(solver, hardened)
+        sentence = solver.refuse(facts, budget) or _soft(solver, discrete_noise)
         try:
             if sentence is None:
-                settings = solver.settings(facts, budget, **_hard(solver, hardened))
+                settings = solver.settings(facts, budget, **_hard(solver, discrete_noise))
                 plans.append(Plan(solver, facts, budget, settings))
         except ValueError as problem:
-            if hardened is not True:
+            if discrete_noise is not True:
                 raise
             sentence = str(problem)
         if sentence is not None:
@@ -162,35 +162,39 @@ def choose(
     budget: Budget,
     solver: str = "auto",
     *,
-    hardened: bool | str = "auto",
+    discrete_noise: bool | str = "auto",
     **choices: Any,
 ) -> Plan:
     """The best plan, or the plan of a named solver with some settings chosen by hand.
 
-    ``hardened``: "auto" releases exact integers where a solver can, True takes no other solver, and
-    False stays with floating point.
+    ``discrete_noise``: "auto" releases exact integers where a solver can, True takes no other
+    solver, and False stays with floating point.
     """
-    if not isinstance(hardened, bool) and hardened != "auto":
-        raise ValueError(f'hardened must be True, False or "auto", got {hardened!r}.')
+    if not isinstance(discrete_noise, bool) and discrete_noise != "auto":
+        raise ValueError(f'discrete_noise must be True, False or "auto", got {discrete_noise!r}.')
     if solver == "auto":
         if choices:
             raise ValueError('settings can be chosen only for a named solver, not for "auto".')
-        return rank(facts, budget, hardened).best
+        return rank(facts, budget, discrete_noise).best
     named = solver_named(solver)
-    sentence = named.refuse(facts, budget) or _soft(named, hardened)
+    sentence = named.refuse(facts, budget) or _soft(named, discrete_noise)
     if sentence is not None:
         raise Refused(sentence)
-    settings = named.settings(facts, budget, **_hard(named, hardened), **choices)
+    settings = named.settings(facts, budget, **_hard(named, discrete_noise), **choices)
     return Plan(named, facts, budget, settings)
 
 
-def _soft(solver: Solver, hardened: bool | str) -> str | None:
+def _soft(solver: Solver, discrete_noise: bool | str) -> str | None:
     """A sentence for a solver that cannot do what is asked."""
-    if hardened is True and not solver.hardens:
-        return f"{solver.name} adds its noise in floating point: leave hardened=True out."
+    if discrete_noise is True and not solver.has_discrete_noise:
+        return f"{solver.name} adds its noise in floating point: leave discrete_noise=True out."
     return None
 
 
-def _hard(solver: Solver, hardened: bool | str) -> dict[str, bool]:
+def _hard(solver: Solver, discrete_noise: bool | str) -> dict[str, bool]:
     """The choice, for solvers that have one."""
-    return {"hardened": hardened} if solver.hardens and isinstance(hardened, bool) else {}
+    return (
+        {"discrete_noise": discrete_noise}
+        if solver.has_discrete_noise and isinstance(discrete_noise, bool)
+        else {}
+    )

@@ -13,7 +13,7 @@ from privopt.ledger import SEEDED, Dataset, Reservation, account_for
 from privopt.mechanisms import HOOK, CorrelatedGaussian, Gate, Steps
 from privopt.noise import Source, source_for
 from privopt.oracle import Oracle, RowBounds, RowSum
-from privopt.oracle.reach import Reach
+from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy import (
     ROOT,
     Budget,
@@ -51,7 +51,7 @@ class PrefixSums(Iterator[np.ndarray]):
         self._items, self._bound, self._budget = items, bound, budget
         squared = factorization.sensitivity_squared(participation)
         mu = gaussian_mu(budget.epsilon, budget.delta)
-        # In units of the reach, which is twice the bound under replace_one.
+        # In units of the sensitivity, which is twice the bound under replace_one.
         self._mechanism = CorrelatedGaussian(
             factorization, math.sqrt(squared) / mu * (1 + 1e-12), participation
         )
@@ -62,10 +62,10 @@ class PrefixSums(Iterator[np.ndarray]):
         self._total: np.ndarray | None = None
         self._settled = False
 
-    def _declared(self, step: int) -> tuple[CorrelatedGaussian, Reach]:
+    def _declared(self, step: int) -> tuple[CorrelatedGaussian, Sensitivity]:
         """What each step may release; the stream itself refuses one beyond its last."""
         moved = records_moved(self._budget.neighbouring) * self._bound
-        return self._mechanism, Reach("l2", moved, self._bound, view=1)
+        return self._mechanism, Sensitivity("l2", moved, self._bound, view=1)
 
     @property
     def noise_std(self) -> np.ndarray:
@@ -214,7 +214,7 @@ def _charged(account: Dataset, budget: Budget, mu: float, source: Source) -> Res
     """All sums together are mu-GDP, however many are taken: the noise is calibrated to that."""
     if not source.private:
         raise Refused(SEEDED)
-    planned = Spend({ROOT: charge_of(kinds.Gaussian(mu, mu))})
+    planned = Spend({ROOT: charge_of(kinds.GaussianKind(mu, mu))})
     return account.reserve(planned, budget, what="prefix_sums", touched=True)
 
 

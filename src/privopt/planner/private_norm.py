@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from privopt.facts import Facts
-from privopt.mechanisms import Gate, choose_hardened, gaussian_noise, laplace_noise
+from privopt.mechanisms import Gate, choose_discrete, gaussian_noise, laplace_noise
 from privopt.mechanisms.standardizer import BINS, SMALLEST_NORM, norm_bound
 from privopt.oracle import NormHistogram, Oracle, RowBounds
 from privopt.planner.choose import choose
@@ -53,7 +53,7 @@ class PrivateNormSettings(Settings):
     norm_quantile: float
     norm_noise: Noise
     norm_multiplier: float
-    norm_hardened: bool
+    norm_discrete_noise: bool
     n: int
     inner: Settings
 
@@ -88,7 +88,7 @@ class PrivateNorm(Solver):
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> PrivateNormSettings:
         inner: Settings = choices.pop("inner")
         noise: Noise = choices.pop("noise")
-        hardened: bool | None = choices.pop("hardened", None)
+        discrete_noise: bool | None = choices.pop("discrete_noise", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         if noise == "pure":
@@ -103,7 +103,7 @@ class PrivateNorm(Solver):
             norm_quantile=QUANTILE,
             norm_noise=noise,
             norm_multiplier=multiplier,
-            norm_hardened=choose_hardened(hardened, True, multiplier, facts.n),
+            norm_discrete_noise=choose_discrete(discrete_noise, True, multiplier, facts.n),
             n=facts.n,
             inner=inner,
         )
@@ -137,7 +137,7 @@ class PrivateNorm(Solver):
     ) -> Answer:
         features = oracles[0].dimension - (problem.intercept != 0)
         bound = _released_bound(oracles[0], gate, problem, settings)
-        inside = [oracle.within(bound) for oracle in oracles]
+        inside = [oracle.clipped_to(bound) for oracle in oracles]
         answer = self.inner.run_all(inside, gate, problem, settings.inner, tick)
         # Coefficients of rows that are shortened to the bound and not divided by it.
         units = np.append(np.full(features, bound), np.ones(int(problem.intercept != 0)))
@@ -145,7 +145,7 @@ class PrivateNorm(Solver):
 
 
 def choose_with_private_norm(
-    facts: Facts, budget: Budget, solver: str = "auto", hardened: bool | str = "auto"
+    facts: Facts, budget: Budget, solver: str = "auto", discrete_noise: bool | str = "auto"
 ) -> Plan:
     """A plan that needs no declared row bound. The problem's ``data_norm`` must be 1.
 
@@ -153,17 +153,17 @@ def choose_with_private_norm(
     """
     if facts.problem.data_norm != 1:
         raise ValueError("rows are measured in the released bound: the problem's data_norm is 1.")
-    whole = choose(facts, budget, solver, hardened=hardened)
+    whole = choose(facts, budget, solver, discrete_noise=discrete_noise)
     if whole.solver.row_bounds(facts.problem).data_norm == math.inf:
         return whole
     almost = (1 - SHARE) * budget.epsilon * (1 - 1e-12)
-    plan = _wrapped(facts, budget, whole.name, almost, "pure", hardened)
+    plan = _wrapped(facts, budget, whole.name, almost, "pure", discrete_noise)
     if budget.pure or Accountant(budget.neighbouring).epsilon(spend(declare(plan)), 0.0) < math.inf:
         return plan
     mu = gaussian_mu(budget.epsilon, budget.delta)
     epsilon = gaussian_epsilon(math.sqrt(1 - SHARE) * mu, budget.delta)
     for _ in range(40):
-        plan = _wrapped(facts, budget, whole.name, epsilon, "gaussian", hardened)
+        plan = _wrapped(facts, budget, whole.name, epsilon, "gaussian", discrete_noise)
         found = Accountant(budget.neighbouring).epsilon(spend(declare(plan)), budget.delta)
         if found <= budget.epsilon:
             return plan
@@ -177,12 +177,14 @@ def _wrapped(
     solver: str,
     epsilon: float,
     noise: Noise,
-    hardened: bool | str,
+    discrete_noise: bool | str,
 ) -> Plan:
-    inner = choose(facts, replace(budget, epsilon=epsilon), solver, hardened=hardened)
+    inner = choose(facts, replace(budget, epsilon=epsilon), solver, discrete_noise=discrete_noise)
     wrapper = PrivateNorm(inner.solver)
-    wish = hardened if isinstance(hardened, bool) else None
-    settings = wrapper.settings(facts, budget, inner=inner.settings, noise=noise, hardened=wish)
+    wish = discrete_noise if isinstance(discrete_noise, bool) else None
+    settings = wrapper.settings(
+        facts, budget, inner=inner.settings, noise=noise, discrete_noise=wish
+    )
     return Plan(wrapper, facts, budget, settings)
 
 
@@ -202,9 +204,11 @@ def _released_bound(
     pure = settings.norm_noise == "pure"
     histogram = NormHistogram(edges, "l1" if pure else "l2")
     counting = (laplace_noise if pure else gaussian_noise)(
-        settings.norm_multiplier, settings.norm_hardened
+        settings.norm_multiplier, settings.norm_discrete_noise
     )
-    counts = gate.release(counting, oracle.everything().ask(histogram, steps=counting.steps))
+    counts = gate.release(
+        counting, oracle.everything().ask(histogram, resolution=counting.resolution)
+    )
     # A scale nobody knows has no safe side: the counts decide, however noisy they are.
     noise = settings.norm_multiplier if problem.column_bounds else 0.0
     return norm_bound(np.array(edges), counts, settings.norm_quantile, settings.n, noise)

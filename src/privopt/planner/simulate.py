@@ -96,8 +96,8 @@ class Simulation:
         public = settings.public()
         steps = public.get("n_iter", max(200, round(settings.passes)))
         runs = min(max(3, 24 // self.facts.p), max(2, STEPS // steps))
-        if "hardened" in public:  # made-up data needs no protection of its low-order bits
-            settings = replace(settings, **{"hardened": False})
+        if "discrete_noise" in public:  # made-up data needs no protection of its low-order bits
+            settings = replace(settings, **{"discrete_noise": False})
         found = []
         for seed in range(runs):
             try:

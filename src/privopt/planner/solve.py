@@ -48,7 +48,7 @@ def solve(
     *,
     budget: Budget,
     solver: str = "auto",
-    hardened: bool | str = "auto",
+    discrete_noise: bool | str = "auto",
     n_public: int | None = None,
     random_state: int | None = None,
     ledger: Any = None,
@@ -101,7 +101,7 @@ def solve(
     n = public_count(int(X.shape[0]), budget, n_public)
     p = problem.dimension(int(X.shape[1]))
     facts = Facts(problem, n, p, budget.neighbouring, sparse=sp.issparse(X))
-    chosen = choose(facts, budget, solver, hardened=hardened, **choices)
+    chosen = choose(facts, budget, solver, discrete_noise=discrete_noise, **choices)
 
     def read() -> list[Oracle]:
         return [

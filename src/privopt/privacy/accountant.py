@@ -25,7 +25,7 @@ from privopt.privacy.events import FULL
 from privopt.privacy.kinds import (
     BoundedRange,
     Concentrated,
-    Gaussian,
+    GaussianKind,
     Kind,
     ObjectiveGaussian,
     Pure,
@@ -85,7 +85,7 @@ class Accountant:
         kinds = self.resolve(what)
         if sum(k.pure(self.neighbouring) * c for k, c in kinds.items()) <= epsilon:
             return 0.0
-        if all(isinstance(kind, Gaussian) for kind in kinds):
+        if all(isinstance(kind, GaussianKind) for kind in kinds):
             return gaussian_delta(epsilon, _total_mu(kinds))
         low, high = math.log(SMALLEST_DELTA * 1.01), 0.0
         if self.epsilon(what, math.exp(low)) <= epsilon:
@@ -150,7 +150,7 @@ def _check_numbers(epsilon: float = 0.0, delta: float = 0.0) -> None:
 
 
 def _total_mu(kinds: Counter[Kind]) -> float:
-    return math.sqrt(sum(c * k.mu**2 for k, c in kinds.items() if isinstance(k, Gaussian)))
+    return math.sqrt(sum(c * k.mu**2 for k, c in kinds.items() if isinstance(k, GaussianKind)))
 
 
 @lru_cache(maxsize=4096)
@@ -185,7 +185,7 @@ def _epsilon(
     pure = sum(kind.pure(neighbouring) * count for kind, count in items)
     if delta <= 0 or not kinds:
         return float(pure)
-    if all(isinstance(kind, Gaussian) for kind in kinds):
+    if all(isinstance(kind, GaussianKind) for kind in kinds):
         return gaussian_epsilon(_total_mu(kinds), delta)
     found = [pure if pure < math.inf else None, _renyi_route(kinds, delta, neighbouring)]
     exact = _objective_route(kinds, delta, neighbouring)
@@ -216,7 +216,7 @@ def _objective_profile(
 ) -> Callable[[float], float] | None:
     """delta(epsilon) of one objective perturbation beside any Gaussians; None for anything else."""
     objective = [kind for kind in kinds if isinstance(kind, ObjectiveGaussian)]
-    others = [kind for kind in kinds if not isinstance(kind, (ObjectiveGaussian, Gaussian))]
+    others = [kind for kind in kinds if not isinstance(kind, (ObjectiveGaussian, GaussianKind))]
     if len(objective) != 1 or kinds[objective[0]] != 1 or others or objective[0].dimension > 1:
         return None
     mu = _total_mu(kinds)
@@ -254,7 +254,7 @@ def _sampled_renyi_route(
             event = dp_accounting.PoissonSampledDpEvent(
                 kind.rate, dp_accounting.GaussianDpEvent(1 / kind.mu)
             )
-        elif isinstance(kind, Gaussian):
+        elif isinstance(kind, GaussianKind):
             event = dp_accounting.GaussianDpEvent(1 / kind.mu)
         elif isinstance(kind, (Concentrated, BoundedRange, Pure)):
             rho = {
@@ -280,9 +280,9 @@ def _distribution_route(
     if delta < SMALLEST_DELTA or any(isinstance(kind, Concentrated) for kind in kinds):
         return None
     mu = _total_mu(kinds)
-    kinds = Counter({k: c for k, c in kinds.items() if not isinstance(k, Gaussian)})
+    kinds = Counter({k: c for k, c in kinds.items() if not isinstance(k, GaussianKind)})
     if mu > 0:
-        kinds[Gaussian(mu, mu)] = 1
+        kinds[GaussianKind(mu, mu)] = 1
     count = sum(kinds.values())
     # Rounding to the grid adds a drift of about count * step^2 / 8 to the loss.
     step = 4e-2 / math.sqrt(count)

@@ -21,7 +21,7 @@ from privopt.privacy.factorizations import Banded
 
 @dataclass(frozen=True)
 class Bands:
-    """One row of the search: noise in units of the reach of one record's contribution."""
+    """One row of the search: noise in units of the sensitivity of one record's contribution."""
 
     groups: int
     rate: float
@@ -32,7 +32,7 @@ class Bands:
 
 
 def cyclic_multiplier(budget: Budget, steps: int, groups: int, rate: float) -> float:
-    """Smallest noise multiplier, in units of the reach, for columns of norm one."""
+    """Smallest noise multiplier, in units of the sensitivity, for columns of norm one."""
     if not 1 <= groups <= steps:
         raise ValueError(f"there are between 1 and {steps} groups, got {groups}.")
     return batch_multiplier(budget, Sampling(rate), -(-steps // groups))

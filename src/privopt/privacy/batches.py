@@ -9,7 +9,7 @@ from functools import lru_cache
 from privopt.privacy.accountant import Accountant
 from privopt.privacy.budget import Budget
 from privopt.privacy.events import FULL, Sampling
-from privopt.privacy.kinds import Gaussian, Kind
+from privopt.privacy.kinds import GaussianKind, Kind
 from privopt.privacy.profiles import gaussian_mu
 from privopt.privacy.spend import Charge, Step
 
@@ -18,10 +18,10 @@ from privopt.privacy.spend import Charge, Step
 def batch_multiplier(
     budget: Budget, sampling: Sampling, steps: int, prior: tuple[Kind, ...] = ()
 ) -> float:
-    """Smallest noise multiplier, in units of the reach of one step, for ``steps`` batches.
+    """Smallest noise multiplier, in units of the sensitivity of one step, for ``steps`` batches.
 
-    Under replace_one the reach is the diameter, two records' worth. ``prior`` lists releases on all
-    records that the same budget pays for.
+    Under replace_one the sensitivity is the diameter, two records' worth. ``prior`` lists releases
+    on all records that the same budget pays for.
     """
 
     def charge(multiplier: float) -> Charge:
@@ -41,7 +41,7 @@ def batch_charge(
 ) -> Charge:
     """What one record pays for ``steps`` batches with Gaussian noise, and for ``prior``."""
     records = 2 if budget.neighbouring == "replace_one" else 1
-    kind = Gaussian(1 / multiplier, 1 / (records * multiplier))
+    kind = GaussianKind(1 / multiplier, 1 / (records * multiplier))
     charge: Charge = Counter(Step(FULL, (before,)) for before in prior)
     charge[Step(sampling, (kind,))] += steps
     return charge
@@ -52,10 +52,10 @@ def likely_multiplier(
 ) -> float:
     """The multiplier in the limit of many small steps (Dong, Roth and Su, 2022): an estimate to
     compare plans with, not a guarantee."""
-    spent = sum(kind.mu**2 for kind in prior if isinstance(kind, Gaussian))
+    spent = sum(kind.mu**2 for kind in prior if isinstance(kind, GaussianKind))
     left = gaussian_mu(budget.epsilon, budget.delta) ** 2 - spent
     each = max(left, 1e-6) / (sampling.rate**2 * steps)
     if budget.neighbouring == "replace_one" and not sampling.fixed_size:
-        # One record's own reach is half the multiplier's unit.
+        # One record's own sensitivity is half the multiplier's unit.
         return 0.5 / math.sqrt(math.asinh(each / 4))
     return 1 / math.sqrt(math.log1p(each))

@@ -74,7 +74,7 @@ class Certificate:
         ``group`` is how many records one unit may own: charges are those of all of them.
         """
         spent = grouped(spend(log), group)
-        if planned is not None and not spent.within(planned):
+        if planned is not None and not spent.at_most(planned):
             raise Refused(
                 f"{solver} released more than it had planned: no certificate is given, and the "
                 "result must not be published. Please report this as a privacy bug."

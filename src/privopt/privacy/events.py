@@ -40,7 +40,7 @@ FULL = Sampling()
 
 
 @dataclass(slots=True)
-class LanePath:
+class RunningSumPath:
     """Public history of a running sum: when each cell entered, and how it has decayed since.
 
     ``log_decay[t]`` is the logarithm of the product of decays up to step t; the cell that entered
@@ -53,10 +53,10 @@ class LanePath:
 
 
 @dataclass(frozen=True, slots=True)
-class LanePosition:
+class RunningSumPosition:
     """A released value of a running sum: which sum, after how many steps."""
 
-    path: LanePath
+    path: RunningSumPath
     step: int
 
 
@@ -98,9 +98,9 @@ class Event:
 
     ``kinds`` are the losses it is made of (several, if a mechanism adds noise more than once).
     ``view`` numbers the view within its log: everything asked of one sampled batch is one
-    subsampled event. An event with a ``row`` is one step of a stream; its kinds state the noise of
-    one fresh Gaussian, and only all steps together have a loss. ``numerics`` is None for a release
-    in floating point.
+    subsampled event. An event with a ``position`` is one step of a stream; its kinds state the
+    noise of one fresh Gaussian, and only all steps together have a loss. ``numerics`` is None for a
+    release in floating point.
     """
 
     mechanism: str
@@ -108,8 +108,8 @@ class Event:
     cells: tuple[Cell, ...] = (ROOT,)
     view: int = 0
     sampling: Sampling = FULL
-    lane: LanePosition | None = None
-    row: StreamPosition | None = None
+    running_sum: RunningSumPosition | None = None
+    position: StreamPosition | None = None
     numerics: Numerics | None = None
 
 

@@ -43,7 +43,7 @@ from scipy.special import expit, ndtri
 
 from privopt.privacy.accountant import Accountant
 from privopt.privacy.budget import Budget, Neighbouring
-from privopt.privacy.kinds import BoundedRange, Gaussian, Kind, Pure
+from privopt.privacy.kinds import BoundedRange, GaussianKind, Kind, Pure
 from privopt.privacy.profiles import ROUNDING, gaussian_epsilon, gaussian_mu
 from privopt.privacy.spend import Charge, Spend
 
@@ -80,16 +80,16 @@ class Cost:
         if epsilon > budget.epsilon * (1 + ROUNDING):
             epsilon, delta = accountant.epsilon(planned, budget.delta), budget.delta
         bills = [charge for _, charge in planned.frontier()]
-        squares = [gaussian_square(bill, budget.neighbouring) for bill in bills]
+        squares = [gaussian_square(payment, budget.neighbouring) for payment in bills]
         known = [square for square in squares if square is not None]
         square = _up(max(known, default=0.0), SQUARE_UNITS) if len(known) == len(bills) else MOST
-        kinds = {type(kind) for bill in bills for step in bill for kind in step.kinds}
-        full = all(step.sampling.full for bill in bills for step in bill)
+        kinds = {type(kind) for payment in bills for step in payment for kind in step.kinds}
+        full = all(step.sampling.full for payment in bills for step in payment)
         return cls(
             _up(epsilon, EPSILON_UNITS),
             _up(delta, DELTA_UNITS),
             square if square < MOST else None,
-            exact=full and kinds == {Gaussian},
+            exact=full and kinds == {GaussianKind},
         )
 
     def covers(self, charge: Charge, neighbouring: Neighbouring) -> bool:
@@ -223,7 +223,7 @@ def gaussian_square(charge: Charge, neighbouring: Neighbouring) -> float | None:
 
 def gaussian_bound(kind: Kind) -> float | None:
     """The mu of the Gaussian pair that dominates one loss; see the head of this file."""
-    if isinstance(kind, Gaussian):
+    if isinstance(kind, GaussianKind):
         return kind.mu
     if isinstance(kind, Pure):
         return 2 * _probit_of_logit(kind.epsilon)

@@ -30,7 +30,7 @@ from privopt.privacy.events import FULL, ROOT
 from privopt.privacy.kinds import (
     BoundedRange,
     Concentrated,
-    Gaussian,
+    GaussianKind,
     Kind,
     ObjectiveGaussian,
     Pure,
@@ -45,8 +45,8 @@ def of_group(kind: Kind, size: int) -> Kind:
             return Pure(size * epsilon)
         case BoundedRange(eta):
             return BoundedRange(size * eta)
-        case Gaussian(mu, single):
-            return Gaussian(size * mu, size * single)
+        case GaussianKind(mu, single):
+            return GaussianKind(size * mu, size * single)
         case Concentrated(rho):
             return Concentrated(size**2 * rho)
         case ObjectiveGaussian(mu, log_determinant, _, dimension):

@@ -80,7 +80,7 @@ def _check_positive(name: str, value: float) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Gaussian(Kind):
+class GaussianKind(Kind):
     """Gaussian noise on a value that one record moves by mu standard deviations.
 
     ``single`` is how far one record's own contribution reaches, also in standard deviations. It
@@ -255,7 +255,8 @@ class ObjectiveGaussian(Kind):
 class SampledGaussian(Kind):
     """One Poisson batch with rate q, released with Gaussian noise: all its questions together.
 
-    ``mu`` is one record's own reach in standard deviations (the radius, under every relation).
+    ``mu`` is one record's own sensitivity in standard deviations (the radius, under every
+    relation).
     """
 
     name: ClassVar[str] = "sampled_gaussian"

@@ -6,8 +6,8 @@ kept: this is the connect-the-dots distribution (Doroshenko et al., 2022), pessi
 the grid points, with an error of second order in the step. mu is in standard deviations of the
 noise.
 
-Poisson batches of rate q, mu one record's own reach (Zhu, Dong and Wang, 2022; Lebeda et al., 2024
-for replace_one):
+Poisson batches of rate q, mu one record's own sensitivity (Zhu, Dong and Wang, 2022; Lebeda et
+al., 2024 for replace_one):
 
 * record present against absent: (1-q) N(0,1) + q N(mu,1) against N(0,1), and the reverse;
 * replaced: (1-q) N(0,1) + q N(mu,1) against (1-q) N(0,1) + q N(-mu,1).

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from privopt.privacy.budget import Neighbouring, Refused
-from privopt.privacy.events import FULL, ROOT, Cell, Event, LanePath, Sampling, StreamPath
+from privopt.privacy.events import FULL, ROOT, Cell, Event, RunningSumPath, Sampling, StreamPath
 from privopt.privacy.factorizations import Factorization
 from privopt.privacy.kinds import (
     BoundedRange,
     Concentrated,
     FixedSizeGaussian,
-    Gaussian,
+    GaussianKind,
     Kind,
     Pure,
     SampledGaussian,
@@ -44,10 +44,12 @@ class Step:
         rate = self.sampling.rate
         if self.sampling.fixed_size:
             return self._resolve_fixed_size(neighbouring)
-        if all(isinstance(kind, Gaussian) for kind in self.kinds):
+        if all(isinstance(kind, GaussianKind) for kind in self.kinds):
             # One batch: a record is in all of its questions or in none.
-            reach = math.sqrt(sum(k.single**2 for k in self.kinds if isinstance(k, Gaussian)))
-            return (SampledGaussian(rate, reach),)
+            sensitivity = math.sqrt(
+                sum(k.single**2 for k in self.kinds if isinstance(k, GaussianKind))
+            )
+            return (SampledGaussian(rate, sensitivity),)
         epsilon = sum(kind.pure(neighbouring) for kind in self.kinds)
         if epsilon < math.inf and neighbouring != "replace_one":
             return (Pure(math.log1p(rate * math.expm1(epsilon))),)
@@ -60,9 +62,9 @@ class Step:
     def _resolve_fixed_size(self, neighbouring: Neighbouring) -> tuple[Kind, ...]:
         rate = self.sampling.rate
         if neighbouring == "replace_one":
-            if all(isinstance(kind, Gaussian) for kind in self.kinds):
+            if all(isinstance(kind, GaussianKind) for kind in self.kinds):
                 # Whoever is outside the batch stands for the replaced record: the diameter counts.
-                moved = math.sqrt(sum(k.mu**2 for k in self.kinds if isinstance(k, Gaussian)))
+                moved = math.sqrt(sum(k.mu**2 for k in self.kinds if isinstance(k, GaussianKind)))
                 return (FixedSizeGaussian(rate, moved),)
             epsilon = sum(kind.pure(neighbouring) for kind in self.kinds)
             if epsilon < math.inf:
@@ -117,7 +119,7 @@ class Spend:
             kept.append((cell, charge))
         return kept
 
-    def within(self, allowed: Spend) -> bool:
+    def at_most(self, allowed: Spend) -> bool:
         """Whether every cell's charge is covered by the allowed charge of that cell."""
         return all(
             covers(allowed.cells.get(cell, Counter()), charge)
@@ -142,7 +144,7 @@ def _lone(charge: Charge) -> dict[str, float] | None:
         if not step.sampling.full:
             return None
         for kind in step.kinds:
-            if isinstance(kind, Gaussian):
+            if isinstance(kind, GaussianKind):
                 total["mu^2"] = total.get("mu^2", 0.0) + count * kind.mu**2
             elif isinstance(kind, Concentrated):
                 total["rho"] = total.get("rho", 0.0) + count * kind.rho
@@ -155,15 +157,17 @@ def spend(events: Iterable[Event]) -> Spend:
     """Add up a log. Cost is linear in the number of events and cells."""
     views: dict[tuple[Cell, int, Sampling], list[Kind]] = {}
     cells: dict[Cell, Charge] = {}
-    lanes: dict[int, tuple[LanePath, list[tuple[int, tuple[Kind, ...]]]]] = {}
+    running_sums: dict[int, tuple[RunningSumPath, list[tuple[int, tuple[Kind, ...]]]]] = {}
     streams: dict[int, tuple[StreamPath, list[Event]]] = {}
     for event in events:
-        if event.row is not None:
-            streams.setdefault(id(event.row.path), (event.row.path, []))[1].append(event)
+        if event.position is not None:
+            streams.setdefault(id(event.position.path), (event.position.path, []))[1].append(event)
             continue
-        if event.lane is not None:
-            path = event.lane.path
-            lanes.setdefault(id(path), (path, []))[1].append((event.lane.step, event.kinds))
+        if event.running_sum is not None:
+            path = event.running_sum.path
+            running_sums.setdefault(id(path), (path, []))[1].append(
+                (event.running_sum.step, event.kinds)
+            )
             continue
         for cell in event.cells:
             if event.sampling.full:
@@ -173,8 +177,8 @@ def spend(events: Iterable[Event]) -> Spend:
     for (cell, _, sampling), kinds in views.items():
         step = Step(sampling, tuple(sorted(kinds, key=lambda k: (k.name, k.strength()))))
         cells.setdefault(cell, Counter())[step] += 1
-    for path, releases in lanes.values():
-        for cell, kinds in _lane_charges(path, releases):
+    for path, releases in running_sums.values():
+        for cell, kinds in _running_sum_charges(path, releases):
             cells.setdefault(cell, Counter())[Step(Sampling(), kinds)] += 1
     for stream, rows in streams.values():
         for cell, step, count in _stream_charges(stream, rows):
@@ -182,8 +186,8 @@ def spend(events: Iterable[Event]) -> Spend:
     return Spend(cells or {ROOT: Counter()})
 
 
-def _lane_charges(
-    path: LanePath, releases: list[tuple[int, tuple[Kind, ...]]]
+def _running_sum_charges(
+    path: RunningSumPath, releases: list[tuple[int, tuple[Kind, ...]]]
 ) -> Iterable[tuple[Cell, tuple[Kind, ...]]]:
     """Charge of each cell that entered a running sum, by one backward pass.
 
@@ -199,7 +203,7 @@ def _lane_charges(
     squares = {"mu": np.zeros(len(decay)), "rho": np.zeros(len(decay))}
     for step, kinds in releases:
         for kind in kinds:
-            if isinstance(kind, Gaussian):
+            if isinstance(kind, GaussianKind):
                 squares["mu"][step] += kind.mu**2
             elif isinstance(kind, BoundedRange):
                 squares["rho"][step] += kind.eta**2 / 8
@@ -211,7 +215,7 @@ def _lane_charges(
         found: list[Kind] = []
         if later["mu"][step] > 0:
             mu = math.sqrt(weight * later["mu"][step])
-            found.append(Gaussian(mu, mu))
+            found.append(GaussianKind(mu, mu))
         if later["rho"][step] > 0:
             found.append(Concentrated(weight * float(later["rho"][step])))
         if found:
@@ -239,16 +243,16 @@ def _stream_charges(path: StreamPath, events: list[Event]) -> Iterable[tuple[Cel
     steps (Choquette-Choo et al., 2023), whose movement is the norm of a column of C.
     """
     factorization, (kind,) = path.factorization, events[0].kinds
-    if not isinstance(kind, Gaussian) or any(event.kinds != (kind,) for event in events):
+    if not isinstance(kind, GaussianKind) or any(event.kinds != (kind,) for event in events):
         raise Refused("all steps of a stream carry the same Gaussian noise.")
-    released = max(event.row.step for event in events if event.row is not None) + 1
+    released = max(event.position.step for event in events if event.position is not None) + 1
     sampling = events[0].sampling
     if any(event.sampling != sampling for event in events):
         raise Refused("all steps of a stream are sampled alike.")
 
-    def gaussian(loss_squared: float) -> Gaussian:
+    def gaussian(loss_squared: float) -> GaussianKind:
         size = math.sqrt(loss_squared)
-        return Gaussian(kind.mu * size, kind.single * size)
+        return GaussianKind(kind.mu * size, kind.single * size)
 
     if path.participation is not None:
         if not sampling.full:

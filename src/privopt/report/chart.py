@@ -109,8 +109,8 @@ class Bars:
     def svg(self) -> str:
         step, left = 23, 176
         height = TOP + step * len(self.names) + BOTTOM
-        reach = self.outer or self.inner or [0.0] * len(self.names)
-        ends = [v + s * w for v, w in zip(self.values, reach, strict=True) for s in (-1, 1)]
+        whiskers = self.outer or self.inner or [0.0] * len(self.names)
+        ends = [v + s * w for v, w in zip(self.values, whiskers, strict=True) for s in (-1, 1)]
         xs = _Axis([0.0, *ends], False, left, WIDTH - RIGHT)
         bottom = height - BOTTOM
         parts = [_ticks_below(xs, bottom, self.title, left)]

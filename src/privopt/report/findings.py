@@ -203,10 +203,10 @@ def _coefficients(
     coef = np.atleast_2d(final.coef_)
     names = _names(final, encoder, coef.shape[1])
     ones = np.ones(len(names))
-    reaches, ranges = (ones, ones) if encoder is None else (encoder.reaches(), encoder.ranges())
+    scales, ranges = (ones, ones) if encoder is None else (encoder.scales(), encoder.ranges())
 
     def column(table: np.ndarray | None, j: int) -> tuple[float, ...] | None:
-        return None if table is None else tuple((np.atleast_2d(table)[:, j] / reaches[j]).tolist())
+        return None if table is None else tuple((np.atleast_2d(table)[:, j] / scales[j]).tolist())
 
     found = [
         Coefficient(

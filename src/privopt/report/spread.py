@@ -32,7 +32,7 @@ from privopt.mechanisms import Gate
 from privopt.noise import Source, gaussian, source_for
 from privopt.oracle import Oracle, RowMap
 from privopt.solvers import Plan, row_bounds
-from privopt.solvers.output_perturbation import sensitivity
+from privopt.solvers.output_perturbation import output_sensitivity
 from privopt.tables import DeclaredColumns
 
 MADE_UP_ROWS = 2000
@@ -91,7 +91,7 @@ def _none(why: str) -> Spread:
 
 def _additive(model: Any, plan: Plan) -> Spread:
     public = plan.settings.public()
-    size = sensitivity(plan.facts, public["regularisation"], public["tolerance"])
+    size = output_sensitivity(plan.facts, public["regularisation"], public["tolerance"])
     deviation = _deviation(public["noise"], public["noise_multiplier"] * size, plan.facts.p)
     exact = _in_units(model, np.full(model.coef_.shape, deviation))
     if not isinstance(plan.facts.problem.domain, WholeSpace):
@@ -223,7 +223,7 @@ def _mapped(model: Any, row_map: RowMap) -> np.ndarray:
     declared = _declared(model)
     if declared is not None:
         intercept = intercept + coef @ declared.shift
-        coef = coef * declared.reach
+        coef = coef * declared.scale
     slope = coef * row_map.clip_norm
     last = (intercept * row_map.clip_norm + slope @ row_map.centre) / row_map.column
     return np.column_stack([slope / row_map.scale, last])
@@ -238,7 +238,7 @@ def _in_units(model: Any, deviations: np.ndarray) -> np.ndarray:
     """From the matrix the solver saw to coefficients of X as it was given."""
     declared = _declared(model)
     if declared is not None:
-        deviations = deviations / declared.reach
+        deviations = deviations / declared.scale
     half = getattr(model, "_half", None)
     if half is not None:  # a regression's losses see targets in [-1, 1]
         deviations = deviations * half()

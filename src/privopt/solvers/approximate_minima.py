@@ -33,7 +33,7 @@ from privopt.privacy import Budget
 from privopt.solvers.objective_perturbation import (
     ObjectivePerturbationSolver,
     ObjectiveSettings,
-    hardened_tolerance,
+    discrete_tolerance,
     least_tolerance,
 )
 from privopt.solvers.output_perturbation import moments
@@ -65,24 +65,24 @@ class ApproximateMinima(ObjectivePerturbationSolver):
                 raise ValueError(
                     f"tolerance {tolerance!r} is below the rounding error of a gradient."
                 )
-            covering = hardened_tolerance(
+            covering = discrete_tolerance(
                 facts,
                 found.noise,
                 found.regularisation,
                 found.noise_multiplier,
                 found.output_multiplier,
             )
-            if choices.get("hardened") and tolerance < covering:
+            if choices.get("discrete_noise") and tolerance < covering:
                 raise ValueError(
-                    f"hardened=True needs a tolerance of at least {covering:.2g} here, "
+                    f"discrete_noise=True needs a tolerance of at least {covering:.2g} here, "
                     f"got {tolerance!r}."
                 )
-            hardened = found.hardened and tolerance >= covering
-            found = replace(found, tolerance=float(tolerance), hardened=hardened)
+            discrete_noise = found.discrete_noise and tolerance >= covering
+            found = replace(found, tolerance=float(tolerance), discrete_noise=discrete_noise)
         lam = found.regularisation
         scale = found.output_multiplier * 2 * found.tolerance * facts.lipschitz() / lam
         spread, _ = moments(found.noise, facts.p, scale)
-        if found.noise == "pure" and found.hardened:
+        if found.noise == "pure" and found.discrete_noise:
             spread *= 2 * facts.p / (facts.p + 1)  # Laplace noise on each coordinate
         steep = facts.n * facts.smoothness() + lam
         return replace(found, bound=found.bound + steep / 2 * spread / facts.n, passes=200.0)

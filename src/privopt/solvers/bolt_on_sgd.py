@@ -194,17 +194,17 @@ def _step(facts: Facts, noise: Noise, multiplier: float, batch: int, epochs: int
 def _bound(
     facts: Facts, noise: Noise, multiplier: float, batch: int, epochs: int, step: float, rule: Rule
 ) -> float:
-    ridge, radius, reach = facts.problem.l2, facts.radius(), facts.relation_factor
+    ridge, radius, factor = facts.problem.l2, facts.radius(), facts.relation_factor
     steep, batches = facts.lipschitz() + ridge * radius, math.ceil(facts.n / batch)
     curved = facts.smoothness() + ridge
     trivial = 2 * steep * radius
     if rule == "constant":
-        moved = (epochs + 1) / 2 * reach * facts.lipschitz() * step / batch
+        moved = (epochs + 1) / 2 * factor * facts.lipschitz() * step / batch
         spread, size = moments(noise, facts.p, multiplier * moved)
         added = min(curved / 2 * spread, steep * size)
         drift = step * steep**2 * (0.5 if epochs == 1 else batches)
         return min(radius**2 / (2 * step * batches * epochs) + drift + added, trivial)
-    moved = reach * facts.lipschitz() / (ridge * batch * batches)
+    moved = factor * facts.lipschitz() / (ridge * batch * batches)
     spread, size = moments(noise, facts.p, multiplier * moved)
     if epochs > 1 or batches < 2:
         return trivial

@@ -21,7 +21,7 @@ import numpy as np
 
 from privopt.facts import Facts
 from privopt.geometry import Separable
-from privopt.mechanisms import Gate, choose_hardened, gaussian_noise, laplace_noise
+from privopt.mechanisms import Gate, choose_discrete, gaussian_noise, laplace_noise
 from privopt.mechanisms.coordinate_steps import step_along
 from privopt.noise import SeededSource
 from privopt.oracle import CoordinateClippedGradient, Oracle, RowBounds
@@ -52,7 +52,7 @@ class CoordinateDescentSettings(Settings):
     l2: float
     n: int
     seed: int
-    hardened: bool
+    discrete_noise: bool
 
 
 class CoordinateDescent(Solver):
@@ -62,14 +62,14 @@ class CoordinateDescent(Solver):
     ----------------
     Every relation, every loss. Privacy rests on the clips of features and slope alone: T Gaussian
     releases of single coordinates are exactly mu-GDP together, T Laplace releases epsilon-DP. The
-    coordinates come from public coins. Noise is hardened unless ``hardened=False``: exact integers
-    on a grid.
+    coordinates come from public coins. Noise is hardened unless ``discrete_noise=False``: exact
+    integers on a grid.
     """
 
     name: ClassVar[str] = "coordinate_descent"
     summary: ClassVar[str] = "private steps along coordinates drawn at random"
     reference: ClassVar[bool] = True
-    hardens: ClassVar[bool] = True
+    has_discrete_noise: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         return refuse_coordinates(self.name, facts)
@@ -83,7 +83,7 @@ class CoordinateDescent(Solver):
         factor: float = choices.pop("step_factor", 1.0)
         l1: float = choices.pop("l1", 0.0)
         seed: int = choices.pop("seed", 0)
-        hardened: bool | None = choices.pop("hardened", None)
+        discrete_noise: bool | None = choices.pop("discrete_noise", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         check_step(n_iter, clip, factor, l1)
@@ -96,8 +96,12 @@ class CoordinateDescent(Solver):
         else:
             root = math.sqrt(releases) / gaussian_mu(budget.epsilon, budget.delta)
             multiplier = root * (1 + 1e-12)
-        reach = facts.relation_factor * clip * multiplier
-        loss = (2 if budget.pure else 1) * reach**2 / (2 * facts.n * facts.problem.loss.smoothness)
+        sensitivity = facts.relation_factor * clip * multiplier
+        loss = (
+            (2 if budget.pure else 1)
+            * sensitivity**2
+            / (2 * facts.n * facts.problem.loss.smoothness)
+        )
         # Every bound of the second half is below the one at its start plus what noise adds since.
         bound = descend_bound(facts, l1, steps // 2, 0.0, loss) + steps * loss / facts.n
         return CoordinateDescentSettings(
@@ -112,7 +116,7 @@ class CoordinateDescent(Solver):
             l2=facts.problem.l2,
             n=facts.n,
             seed=seed,
-            hardened=choose_hardened(hardened, True, multiplier, facts.n),
+            discrete_noise=choose_discrete(discrete_noise, True, multiplier, facts.n),
         )
 
     def run(
@@ -128,16 +132,18 @@ class CoordinateDescent(Solver):
             problem.loss, settings.slope_clip, oracle.bounds, p, "coordinates"
         )
         move = (gaussian_noise if settings.noise == "gaussian" else laplace_noise)(
-            settings.noise_multiplier, settings.hardened
+            settings.noise_multiplier, settings.discrete_noise
         )
         penalty = Separable.over(problem.domain, n * settings.l1, n * settings.l2)
         smoothness = smoothness_along(problem, n, p)
         order = SeededSource(settings.seed).coins.integers(0, p, settings.n_iter)  # public coins
         theta = penalty.prox(np.zeros(p), 1.0)
-        walk = oracle.everything().walk(query, theta)
+        walk = oracle.everything().coordinate_gradient(query, theta)
         total, mass = np.zeros(p), 0
         for t, j in enumerate(order.tolist(), 1):
-            (slope,) = gate.release(move, walk.ask_along(j, move.accepts, steps=move.steps))
+            (slope,) = gate.release(
+                move, walk.ask_along(j, move.accepts, resolution=move.resolution)
+            )
             theta[j] = step_along(
                 float(theta[j]), slope, float(smoothness[j]), settings.step_factor, penalty.at(j)
             )

@@ -168,7 +168,7 @@ class DPFTRL(Solver):
     ``zero_out`` and ``replace_one``, every loss, every order of the records. Privacy rests on the
     clip alone: all steps together are one Gaussian release with mu = sens/multiplier, sens^2 the
     largest 1_pi' C'C 1_pi over the blocks' patterns pi = {j, j + T, ...} (C the noise's encoder);
-    twice the reach under replace_one. Blocks, steps, lambda and the clip are data-free. Needs
+    twice the sensitivity under replace_one. Blocks, steps, lambda and the clip are data-free. Needs
     delta > 0.
     """
 
@@ -347,7 +347,7 @@ class Task:
         return regularisation + np.arange(len(norms)) * self.facts.problem.l2
 
     def _terms(self, blocks: int, norms: np.ndarray) -> _Terms:
-        """``norms``: standard deviations of a coordinate of b_t, in units of the reach of a
+        """``norms``: standard deviations of a coordinate of b_t, in units of the sensitivity of a
         block's sum."""
         facts, l2, steps = self.facts, self.facts.problem.l2, len(norms)
         size = facts.n / blocks

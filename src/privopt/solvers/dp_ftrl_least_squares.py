@@ -52,7 +52,7 @@ TINY = 1e-12
 
 @dataclass(frozen=True)
 class LeastSquaresSettings(Settings):
-    """Blocks, the labels' bound, the ball, and the noise in units of the moments' reach."""
+    """Blocks, the labels' bound, the ball, and the noise in units of the moments' sensitivity."""
 
     n: int
     steps: int
@@ -129,11 +129,11 @@ class DPFTRLLeastSquares(Solver):
             return f"{self.name} fits Squared() with Gaussian noise and needs delta > 0: give one."
         if not _centred_ball(domain):
             return f"{self.name} needs a ball about the origin for Squared(): use L2Ball(radius)."
-        reach = 1.0 + facts.problem.size * facts.radius()
-        if loss.residual_clip is not None and loss.residual_clip < reach:
+        largest = 1.0 + facts.problem.size * facts.radius()
+        if loss.residual_clip is not None and loss.residual_clip < largest:
             return (
                 f"{self.name} does not clip residuals: use Squared(), or a residual_clip of at "
-                f"least {reach:g}, which no residual reaches."
+                f"least {largest:g}, which no residual reaches."
             )
         return refuse_unless_ordered(self.name, facts)
 

@@ -37,7 +37,7 @@ from privopt.mechanisms.density import body_of, cells, grid, sandwich
 from privopt.mechanisms.exponential_density import METHODS, Method, loss_range
 from privopt.oracle import Oracle
 from privopt.privacy import Accountant, Budget, Refused, charge_of
-from privopt.privacy.kinds import BoundedRange, Gaussian
+from privopt.privacy.kinds import BoundedRange, GaussianKind
 from privopt.privacy.profiles import gaussian_mu
 from privopt.problem import Problem
 from privopt.solvers.solver import Settings, Solver, Tick, no_tick
@@ -176,16 +176,16 @@ def _calibrated(facts: Facts, budget: Budget, noise: Noise) -> tuple[float, floa
     if noise == "gaussian":
         mu = gaussian_mu(budget.epsilon, budget.delta) / math.sqrt(facts.repeats)
         multiplier = Accountant(facts.neighbouring).calibrate(
-            lambda m: charge_of(Gaussian(1 / m, 1 / m), count=facts.repeats),
+            lambda m: charge_of(GaussianKind(1 / m, 1 / m), count=facts.repeats),
             budget.epsilon,
             budget.delta,
             start=1 / mu,
             tolerance=1e-6,
         )
-        reach, radius = facts.relation_factor * facts.lipschitz(), facts.radius()
-        ridge = math.sqrt(2 * facts.p) * reach * multiplier / radius
+        sensitivity, radius = facts.relation_factor * facts.lipschitz(), facts.radius()
+        ridge = math.sqrt(2 * facts.p) * sensitivity * multiplier / radius
         added = max(ridge - facts.strong_convexity, 0.0)
-        spread = facts.p * (reach * multiplier) ** 2 / (facts.strong_convexity + added)
+        spread = facts.p * (sensitivity * multiplier) ** 2 / (facts.strong_convexity + added)
         return multiplier, spread + added * radius**2 / 2, added
     if budget.pure:
         # One part in 1e12 keeps the sum of rounded epsilons within the budget.

@@ -19,7 +19,7 @@ Modes. "dense" computes every score and adds noise to each. "exact" draws from t
 computing them: on sparse rows a step costs microseconds whatever the number of features (l1 ball
 and simplex, no l2 term; the default for sparse matrices with many columns). "stale" is as private
 and follows another gradient: a record's slope is renewed when a step passes the record, and by a
-public schedule. Both are described in ``oracle.vertex_draw`` and ``oracle.trail``.
+public schedule. Both are described in ``oracle.vertex_draw`` and ``oracle.incremental_gradient``.
 
 References: Frank and Wolfe (1956); Jaggi (2013); Talwar, Thakurta and Zhang (2015), whose Laplace
 scale needs a factor of 2 because the scores are not monotone; Raff, Khanna and Lu (2023) for sparse
@@ -185,8 +185,10 @@ class FrankWolfe(Solver):
 
     def _bound(self, facts: Facts, budget: Budget, clip: float, steps: int) -> float:
         domain = facts.problem.domain
-        reach = facts.relation_factor * clip * self.row_bounds(facts.problem).largest
-        scale = multiplier(budget, steps * facts.repeats) * reach * domain.diameter("l1", facts.p)
+        sensitivity = facts.relation_factor * clip * self.row_bounds(facts.problem).largest
+        scale = (
+            multiplier(budget, steps * facts.repeats) * sensitivity * domain.diameter("l1", facts.p)
+        )
         choices = math.log(VertexScores(domain, facts.p).count)
         return 2 * self.curvature(facts) / (steps + 2) + scale * choices / facts.n
 

@@ -48,7 +48,7 @@ from privopt.mechanisms import (
     Gate,
     PermuteAndFlip,
     ReportNoisyMax,
-    choose_hardened,
+    choose_discrete,
     gaussian_noise,
     laplace_noise,
 )
@@ -64,8 +64,7 @@ from privopt.oracle import (
 )
 from privopt.privacy import Accountant, Budget
 from privopt.privacy.accountant import charge_of
-from privopt.privacy.kinds import BoundedRange, Pure
-from privopt.privacy.kinds import Gaussian as GaussianKind
+from privopt.privacy.kinds import BoundedRange, GaussianKind, Pure
 from privopt.privacy.profiles import concentrated_rho
 from privopt.privacy.spend import Charge
 from privopt.problem import Problem
@@ -98,7 +97,7 @@ class GreedyCoordinateSettings(Settings):
     l1: float
     l2: float
     n: int
-    hardened: bool
+    discrete_noise: bool
 
 
 class GreedyCoordinate(Solver):
@@ -116,7 +115,7 @@ class GreedyCoordinate(Solver):
 
     name: ClassVar[str] = "greedy_coordinate"
     summary: ClassVar[str] = "private choice of the best coordinate, private step along it"
-    hardens: ClassVar[bool] = True
+    has_discrete_noise: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         return refuse_coordinates(self.name, facts)
@@ -134,7 +133,7 @@ class GreedyCoordinate(Solver):
         curvature: float = choices.pop("curvature_share", 0.0 if noise == "laplace" else 0.05)
         l1: float = choices.pop("l1", 0.0)
         label_bound: float = choices.pop("label_bound", 0.0)
-        wish: bool | None = choices.pop("hardened", None)
+        wish: bool | None = choices.pop("discrete_noise", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         if rule not in ("gs-s", "gs-r", "gs-q"):
@@ -155,7 +154,7 @@ class GreedyCoordinate(Solver):
         steps = step_count(facts, budget) if n_iter is None else n_iter
         multiplier = _multiplier(budget, noise, steps * facts.repeats, share, curvature)
         used = _split(noise, multiplier, share, curvature)[1 : 3 if curvature else 2]
-        fits = all(choose_hardened(wish, True, one, facts.n) for one in used)
+        fits = all(choose_discrete(wish, True, one, facts.n) for one in used)
         if wish and label_bound:
             raise ValueError("a Gram matrix has no integers: leave label_bound or hardened out.")
         settings = GreedyCoordinateSettings(
@@ -173,7 +172,7 @@ class GreedyCoordinate(Solver):
             l1=l1,
             l2=facts.problem.l2,
             n=facts.n,
-            hardened=fits and not label_bound,
+            discrete_noise=fits and not label_bound,
         )
         return _with_bound(settings, facts)
 
@@ -194,16 +193,18 @@ class GreedyCoordinate(Solver):
             room = Room(bounds.each(p), settings.slope_clip - settings.label_bound)
         squares = ColumnSquares(bounds.each(p), n, spread_of(weigh))
         theta = penalty.prox(np.zeros(p), 1.0)
-        walk = view.walk(_query(problem, settings, bounds, p), theta)
+        walk = view.coordinate_gradient(_query(problem, settings, bounds, p), theta)
         for t in range(settings.n_iter):
             gradient = walk.ask()
             scores = GreedyScores(settings.rule, theta.copy(), smoothness, penalty)
             j = gate.release(choose, gradient.through(scores))
-            (slope,) = gate.release(move, walk.ask_along(j, move.accepts, steps=move.steps))
+            (slope,) = gate.release(
+                move, walk.ask_along(j, move.accepts, resolution=move.resolution)
+            )
             steep = float(smoothness[j])
             if weigh:
                 question = SquaresAlong(j, bounds, p, weigh.accepts)
-                (found,) = gate.release(weigh, view.ask(question, steps=weigh.steps))
+                (found,) = gate.release(weigh, view.ask(question, resolution=weigh.resolution))
                 steep = problem.loss.smoothness * squares.learn(j, found)
             new = step_along(float(theta[j]), slope, steep, settings.step_factor, penalty.at(j))
             theta[j] = room.cut(theta, j, new) if room else new
@@ -349,8 +350,8 @@ def _mechanisms(settings: GreedyCoordinateSettings) -> tuple[Any, Any, Any]:
         "laplace": ReportNoisyMax,
     }[settings.noise]
     additive = gaussian_noise if settings.noise == "gaussian" else laplace_noise
-    weigh = additive(square, settings.hardened) if settings.curvature_share else None
-    return selection(choose), additive(move, settings.hardened), weigh
+    weigh = additive(square, settings.discrete_noise) if settings.curvature_share else None
+    return selection(choose), additive(move, settings.discrete_noise), weigh
 
 
 @lru_cache(maxsize=256)
@@ -380,12 +381,12 @@ def _with_bound(settings: GreedyCoordinateSettings, facts: Facts) -> GreedyCoord
     choose, move, _ = _split(
         settings.noise, settings.noise_multiplier, settings.share, settings.curvature_share
     )
-    # Reach over the root of the smoothness is the same along every coordinate.
-    reach = facts.relation_factor * settings.slope_clip
-    reach /= math.sqrt(facts.n * facts.problem.loss.smoothness)
+    # Sensitivity over the root of the smoothness is the same along every coordinate.
+    sensitivity = facts.relation_factor * settings.slope_clip
+    sensitivity /= math.sqrt(facts.n * facts.problem.loss.smoothness)
     factor = 2 if settings.noise == "laplace" else 1  # Laplace maxima are twice as far out
-    error = factor * choose * 2 * reach * math.log(facts.p)
-    variance = (1 if settings.noise == "gaussian" else 2) * (move * reach) ** 2
+    error = factor * choose * 2 * sensitivity * math.log(facts.p)
+    variance = (1 if settings.noise == "gaussian" else 2) * (move * sensitivity) ** 2
     bound = descend_bound(facts, settings.l1, settings.n_iter, error, variance / 2)
     return replace(settings, bound=bound)
 

@@ -26,7 +26,7 @@ import numpy as np
 
 from privopt.facts import Facts
 from privopt.mechanisms import Gate, GridWalk
-from privopt.mechanisms.grid_walk import MOST_POINTS, Walk
+from privopt.mechanisms.grid_walk import MOST_POINTS, WalkConstants
 from privopt.oracle import Oracle
 from privopt.privacy import Budget, Refused
 from privopt.problem import Problem
@@ -125,9 +125,9 @@ def _multiplier(facts: Facts, budget: Budget) -> float:
     return (1 + 1e-12) * facts.repeats / budget.epsilon
 
 
-def _walk(facts: Facts, budget: Budget) -> Walk:
+def _walk(facts: Facts, budget: Budget) -> WalkConstants:
     problem = facts.problem
-    return Walk.planned(
+    return WalkConstants.planned(
         problem.loss,
         problem.size,
         problem.domain,

@@ -50,9 +50,9 @@ from privopt.solvers.objective_perturbation import ObjectivePerturbationSolver, 
 from privopt.solvers.output_perturbation import (
     TOLERANCE,
     noise_multiplier,
+    output_sensitivity,
     refuse_unless_convex,
     rounding,
-    sensitivity,
     strong_convexity,
 )
 from privopt.solvers.solver import Settings, Solver, Tick, no_tick
@@ -79,7 +79,7 @@ class LocalizationSettings(Settings):
     width: float
     radius: float
     failure: float
-    hardened: bool
+    discrete_noise: bool
     second_stage: Stage
     second: NoisyGDSettings | ObjectiveSettings | ExponentialSettings
 
@@ -101,7 +101,7 @@ class Localization(Solver):
 
     name: ClassVar[str] = "localization"
     summary: ClassVar[str] = "output perturbation, then a private search in a small ball around it"
-    hardens: ClassVar[bool] = True
+    has_discrete_noise: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         sentence = refuse_unless_convex(self.name, facts)
@@ -117,18 +117,18 @@ class Localization(Solver):
         # Steps of the Gaussian second stage; the pure one has no steps to count.
         n_iter: dict[str, int] = {k: choices.pop(k) for k in ("n_iter",) if k in choices}
         stage: Stage | None = choices.pop("second_stage", None)
-        hardened: bool | None = choices.pop("hardened", None)
+        discrete_noise: bool | None = choices.pop("discrete_noise", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         stage = _stage(facts, noise, stage)
         if noise == "gaussian" and budget.pure:
             raise ValueError('noise="gaussian" needs delta > 0; use noise="pure".')
-        reach = facts.radius() + float(np.linalg.norm(facts.problem.domain.centre(facts.p)))
+        farthest = facts.radius() + float(np.linalg.norm(facts.problem.domain.centre(facts.p)))
         ridge, multiplier = facts.strong_convexity, noise_multiplier(facts, budget, noise, SHARE)
         noisy = multiplier * (PURE_GROWTH if noise == "pure" else 1.0)
 
         def radius(lam: float) -> float:
-            scale = noisy * sensitivity(facts, lam, TOLERANCE)
+            scale = noisy * output_sensitivity(facts, lam, TOLERANCE)
             size = scale * _tail(noise, facts.p, facts.n) + TOLERANCE * facts.lipschitz() / lam
             return size + math.sqrt(2 * rounded(lam, size)[1] / lam)
 
@@ -139,16 +139,16 @@ class Localization(Solver):
             """Close to the bound, and cheap: what either second stage achieves in the ball."""
             one = facts.relation_factor * facts.lipschitz() * noisy * radius(lam)
             second = facts.p * one if noise == "pure" else math.sqrt(2 * facts.p) * one
-            return second + (lam - ridge) * reach**2 / 2
+            return second + (lam - ridge) * farthest**2 / 2
 
         lam = strong_convexity(self.name, facts, regularisation, risk)
         size = min(radius(lam), facts.diameter())
         near = replace(facts, problem=_stand_in(facts, lam, size))
-        mask = mask_over(noise, multiplier, sensitivity(facts, lam, TOLERANCE), facts.p)
-        second = _second_stage(near, budget, stage, n_iter, hardened)
+        mask = mask_over(noise, multiplier, output_sensitivity(facts, lam, TOLERANCE), facts.p)
+        second = _second_stage(near, budget, stage, n_iter, discrete_noise)
         failure = 1 / facts.n**2
-        worst = 2 * (facts.n * facts.lipschitz() + lam * reach) * facts.radius()
-        added = failure * worst + (lam - ridge) * reach**2 / 2
+        worst = 2 * (facts.n * facts.lipschitz() + lam * farthest) * facts.radius()
+        added = failure * worst + (lam - ridge) * farthest**2 / 2
         return LocalizationSettings(
             bound=second.bound + added / facts.n,
             passes=20 + second.passes,
@@ -159,7 +159,7 @@ class Localization(Solver):
             width=rounded(lam, radius(lam) / (1 + ROUNDED))[0],
             radius=size,
             failure=failure,
-            hardened=choose_masked(hardened, mask, reach),
+            discrete_noise=choose_masked(discrete_noise, mask, farthest),
             second_stage=stage,
             second=second,
         )
@@ -176,7 +176,10 @@ class Localization(Solver):
             settings.regularisation, settings.tolerance, problem.domain, width=settings.width
         )
         mechanism = OutputPerturbation(
-            settings.noise, settings.noise_multiplier, minimiser, hardened=settings.hardened
+            settings.noise,
+            settings.noise_multiplier,
+            minimiser,
+            discrete_noise=settings.discrete_noise,
         )
         released = gate.release(mechanism, oracle.everything().function(problem.loss))
         near = Near(problem.domain, problem.domain.project(released), settings.radius)
@@ -220,7 +223,7 @@ def _stand_in(facts: Facts, strong: float, size: float) -> Problem:
 
 
 def _second_stage(
-    facts: Facts, budget: Budget, stage: Stage, n_iter: dict[str, int], hardened: bool | None
+    facts: Facts, budget: Budget, stage: Stage, n_iter: dict[str, int], discrete_noise: bool | None
 ) -> NoisyGDSettings | ObjectiveSettings | ExponentialSettings:
     """Settings of the search in the ball, for the rest of the budget."""
     rest = 1 - SHARE
@@ -228,11 +231,11 @@ def _second_stage(
         half = replace(budget, epsilon=rest * budget.epsilon, delta=0.0)
         if stage == "density":
             return ExponentialSampling().settings(facts, half)
-        return ObjectivePerturbationSolver().settings(facts, half, hardened=hardened)
+        return ObjectivePerturbationSolver().settings(facts, half, discrete_noise=discrete_noise)
     # One part in 1e9 covers the rounding of mu to epsilon and back.
     mu = gaussian_mu(budget.epsilon, budget.delta) * math.sqrt(rest) * (1 - 1e-9)
     half = replace(budget, epsilon=gaussian_epsilon(mu, budget.delta))
-    return NoisyGD().settings(facts, half, hardened=hardened, **n_iter)
+    return NoisyGD().settings(facts, half, discrete_noise=discrete_noise, **n_iter)
 
 
 def _around(second: ObjectiveSettings, strong: float, point: np.ndarray) -> ObjectivePerturbation:
@@ -245,7 +248,7 @@ def _around(second: ObjectiveSettings, strong: float, point: np.ndarray) -> Obje
         second.tolerance,
         second.output_multiplier,
         centre=tuple(centre.tolist()),
-        hardened=second.hardened,
+        discrete_noise=second.discrete_noise,
     )
 
 

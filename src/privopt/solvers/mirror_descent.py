@@ -37,7 +37,7 @@ from privopt.geometry import L1Ball, LpBall, MirrorMap, Simplex, mirror_of
 from privopt.geometry.norms import dual_order
 from privopt.mechanisms import Gate, Gaussian, GeneralizedGaussian, KNorm, Mechanism
 from privopt.oracle import CoordinateClippedGradient, Oracle, RowBounds
-from privopt.oracle.reach import norm_named
+from privopt.oracle.sensitivity import norm_named
 from privopt.privacy import Budget
 from privopt.privacy.profiles import concentrated_rho, gaussian_mu
 from privopt.problem import Problem
@@ -69,7 +69,7 @@ class MirrorDescent(Solver):
     Formal guarantee
     ----------------
     Every relation, every loss. Privacy rests on the clips of features and slope alone: Gaussian
-    noise of sqrt(T)/mu times the reach of one step makes the path exactly mu-GDP; generalized
+    noise of sqrt(T)/mu times the sensitivity of one step makes the path exactly mu-GDP; generalized
     Gaussian noise makes each step rho/T-zCDP, K-norm noise (epsilon/T)-DP. Steps, step sizes and
     clips are data-free.
     """
@@ -190,7 +190,7 @@ def noise_order(noise: Noise, mirror: MirrorMap) -> float:
 
 
 def noise_multiplier(noise: Noise, budget: Budget, releases: int) -> float:
-    """Noise of one of several releases in units of its reach."""
+    """Noise of one of several releases in units of its sensitivity."""
     if noise == "pure":
         return releases / budget.epsilon * (1 + 1e-12)
     if noise == "generalized":
@@ -213,12 +213,12 @@ def noise_size(
 ) -> float:
     """Root of the expected square of one release's noise, in the dual norm."""
     order = noise_order(noise, mirror)
-    reach = facts.relation_factor * clip * entry_bounds(facts.problem).in_norm(order, facts.p)
+    sensitivity = facts.relation_factor * clip * entry_bounds(facts.problem).in_norm(order, facts.p)
     if noise == "gaussian":
-        return multiplier * reach * gaussian_length(dual_order(mirror.order), facts.p)
+        return multiplier * sensitivity * gaussian_length(dual_order(mirror.order), facts.p)
     if noise == "generalized":
-        return multiplier * reach * math.sqrt((order - 1) * facts.p)
-    return multiplier * reach * math.sqrt(facts.p * (facts.p + 1))
+        return multiplier * sensitivity * math.sqrt((order - 1) * facts.p)
+    return multiplier * sensitivity * math.sqrt(facts.p * (facts.p + 1))
 
 
 def gaussian_length(order: float, p: int) -> float:

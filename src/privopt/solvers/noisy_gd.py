@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 
 from privopt.facts import Facts
-from privopt.mechanisms import Gate, choose_hardened, gaussian_noise, norm_gamma_noise
+from privopt.mechanisms import Gate, choose_discrete, gaussian_noise, norm_gamma_noise
 from privopt.mechanisms.mask import PURE_GROWTH
 from privopt.oracle import ClippedGradient, Oracle
 from privopt.privacy import Budget
@@ -66,7 +66,7 @@ class NoisyGDSettings(Settings):
     noise_multiplier: float
     average: Average
     ridge: float
-    hardened: bool
+    discrete_noise: bool
 
 
 class NoisyGD(Solver):
@@ -75,14 +75,14 @@ class NoisyGD(Solver):
     Formal guarantee
     ----------------
     Every relation, every loss. Privacy rests on the clip alone: with Gaussian noise of standard
-    deviation sqrt(T)/mu times the reach of one step, the whole path is exactly mu-GDP; with
+    deviation sqrt(T)/mu times the sensitivity of one step, the whole path is exactly mu-GDP; with
     norm-Gamma noise each step is (epsilon/T)-DP. Steps, step sizes and the clip are data-free.
-    Noise is hardened unless ``hardened=False``: exact integers on a grid.
+    Noise is hardened unless ``discrete_noise=False``: exact integers on a grid.
     """
 
     name: ClassVar[str] = "noisy_gd"
     summary: ClassVar[str] = "full-batch gradient descent with noisy clipped gradients"
-    hardens: ClassVar[bool] = True
+    has_discrete_noise: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         if not math.isfinite(facts.lipschitz()):
@@ -97,7 +97,7 @@ class NoisyGD(Solver):
         most: int = choices.pop("most_steps", MOST_STEPS)
         average: Average = choices.pop("average", "suffix")
         clip_norm: float = choices.pop("clip_norm", facts.lipschitz())
-        hardened: bool | None = choices.pop("hardened", None)
+        discrete_noise: bool | None = choices.pop("discrete_noise", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         if n_iter is not None and n_iter < 1:
@@ -130,7 +130,9 @@ class NoisyGD(Solver):
             noise_multiplier=multiplier,
             average=average,
             ridge=facts.strong_convexity,
-            hardened=choose_hardened(hardened, not budget.pure, multiplier, facts.n, facts.p),
+            discrete_noise=choose_discrete(
+                discrete_noise, not budget.pure, multiplier, facts.n, facts.p
+            ),
         )
 
     def run(
@@ -143,9 +145,9 @@ class NoisyGD(Solver):
     ) -> np.ndarray:
         query = ClippedGradient(problem.loss, settings.clip_norm)
         mechanism = (
-            norm_gamma_noise(settings.noise_multiplier, oracle.dimension, settings.hardened)
+            norm_gamma_noise(settings.noise_multiplier, oracle.dimension, settings.discrete_noise)
             if settings.noise == "pure"
-            else gaussian_noise(settings.noise_multiplier, settings.hardened)
+            else gaussian_noise(settings.noise_multiplier, settings.discrete_noise)
         )
         view = oracle.everything()
         theta = problem.domain.centre(oracle.dimension)
@@ -155,7 +157,7 @@ class NoisyGD(Solver):
             total, mass = total + share * theta, mass + share
             if t == settings.n_iter:
                 break
-            sealed = view.ask(query, theta, steps=mechanism.steps)
+            sealed = view.ask(query, theta, resolution=mechanism.resolution)
             gradient = gate.release(mechanism, sealed) + settings.ridge * theta
             step = settings.step / (t + 2) if settings.rule == "strongly_convex" else settings.step
             theta = problem.domain.project(theta - step * gradient)
@@ -181,7 +183,7 @@ def rules(facts: Facts) -> list[Rule]:
 
 
 def _multiplier(facts: Facts, budget: Budget, steps: int) -> float:
-    """Noise of one step in units of its reach: sqrt(T)/mu, or T/epsilon for pure noise."""
+    """Noise of one step in units of its sensitivity: sqrt(T)/mu, or T/epsilon for pure noise."""
     releases = steps * facts.repeats
     if budget.pure:
         return releases / budget.epsilon * (1 + 1e-12)

@@ -33,7 +33,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from privopt.facts import Facts
-from privopt.mechanisms import Gate, choose_hardened, gaussian_noise
+from privopt.mechanisms import Gate, choose_discrete, gaussian_noise
 from privopt.oracle import ClippedGradient, Oracle, View
 from privopt.privacy import Budget, Sampling
 from privopt.privacy.batches import batch_multiplier, likely_multiplier
@@ -68,7 +68,7 @@ class NoisySGDSettings(Settings):
     noise_multiplier: float
     average: Average
     ridge: float
-    hardened: bool
+    discrete_noise: bool
 
     @property
     def rate(self) -> float:
@@ -82,13 +82,13 @@ class NoisySGD(Solver):
     ----------------
     Poisson batches: every relation; batches of fixed size: replace_one. Every loss. Privacy rests
     on the clip and on the secrecy of the batches alone. Steps, step sizes, rates and the clip are
-    data-free. Needs delta > 0. Noise is hardened unless ``hardened=False``: exact integers on a
-    grid.
+    data-free. Needs delta > 0. Noise is hardened unless ``discrete_noise=False``: exact integers
+    on a grid.
     """
 
     name: ClassVar[str] = "noisy_sgd"
     summary: ClassVar[str] = "gradient descent on secret random batches, noise added to each step"
-    hardens: ClassVar[bool] = True
+    has_discrete_noise: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         if not math.isfinite(facts.lipschitz()):
@@ -106,7 +106,7 @@ class NoisySGD(Solver):
         sampling: Design = choices.pop("sampling", "poisson")
         average: Average = choices.pop("average", "suffix")
         clip_norm: float = choices.pop("clip_norm", facts.lipschitz())
-        hardened: bool | None = choices.pop("hardened", None)
+        discrete_noise: bool | None = choices.pop("discrete_noise", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         if n_iter is not None and n_iter < 1:
@@ -154,7 +154,7 @@ class NoisySGD(Solver):
             noise_multiplier=multiplier,
             average=average,
             ridge=facts.strong_convexity,
-            hardened=choose_hardened(hardened, True, multiplier, facts.n),
+            discrete_noise=choose_discrete(discrete_noise, True, multiplier, facts.n),
         )
 
     def run(
@@ -166,7 +166,7 @@ class NoisySGD(Solver):
         tick: Tick = no_tick,
     ) -> np.ndarray:
         query = ClippedGradient(problem.loss, settings.clip_norm)
-        mechanism = gaussian_noise(settings.noise_multiplier, settings.hardened)
+        mechanism = gaussian_noise(settings.noise_multiplier, settings.discrete_noise)
         theta = problem.domain.centre(oracle.dimension)
         total, mass = np.zeros_like(theta), 0.0
         for t in range(settings.n_iter + 1):
@@ -176,7 +176,7 @@ class NoisySGD(Solver):
                 break
             batch = fresh_batch(oracle, settings.sampling, settings.batch_size, settings.records)
             # The divisor is the public rate: the number of records drawn is private.
-            sealed = batch.ask(query, theta, steps=mechanism.steps)
+            sealed = batch.ask(query, theta, resolution=mechanism.resolution)
             gradient = gate.release(mechanism, sealed) / settings.rate
             gradient += settings.ridge * theta
             step = settings.step / (t + 2) if settings.rule == "strongly_convex" else settings.step

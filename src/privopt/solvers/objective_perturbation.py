@@ -31,7 +31,7 @@ from privopt.mechanisms.mask import LIMIT, Mask, integer_scale
 from privopt.mechanisms.objective_perturbation import Method, Noise, noise_error
 from privopt.oracle import Oracle
 from privopt.privacy import Accountant, Budget, Refused, charge_of
-from privopt.privacy.kinds import Gaussian, ObjectiveGaussian
+from privopt.privacy.kinds import GaussianKind, ObjectiveGaussian
 from privopt.privacy.profiles import gaussian_mu
 from privopt.privacy.spend import Charge
 from privopt.problem import Problem
@@ -52,7 +52,7 @@ class ObjectiveSettings(Settings):
     tolerance: float
     output_multiplier: float
     ridge: float
-    hardened: bool
+    discrete_noise: bool
 
 
 class ObjectivePerturbationSolver(Solver):
@@ -63,12 +63,12 @@ class ObjectivePerturbationSolver(Solver):
     Every relation. Privacy uses: convexity and smoothness of the loss (checked), Lipschitz constant
     and row norms (enforced), a minimiser certified by its gradient norm (enforced, paid for by
     output noise). Never redraws noise, never loosens its tolerance. The release is an integer
-    vector times a public step unless ``hardened=False``.
+    vector times a public step unless ``discrete_noise=False``.
     """
 
     name: ClassVar[str] = "objective_perturbation"
     summary: ClassVar[str] = "one release: perturbed objective, minimised to a certificate"
-    hardens: ClassVar[bool] = True
+    has_discrete_noise: ClassVar[bool] = True
     method: ClassVar[Method] = "newton"
     output_share: ClassVar[float] = 0.01
     """Share of epsilon (pure) or of mu^2 (Gaussian) that pays for the solver's tolerance."""
@@ -101,7 +101,7 @@ class ObjectivePerturbationSolver(Solver):
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> ObjectiveSettings:
         noise: Noise | None = choices.pop("noise", None)
         regularisation: float | None = choices.pop("regularisation", None)
-        hardened: bool | None = choices.pop("hardened", None)
+        discrete_noise: bool | None = choices.pop("discrete_noise", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         if noise is None:
@@ -132,9 +132,9 @@ class ObjectivePerturbationSolver(Solver):
                     raise
                 lam *= 1.25
         tolerance = _tolerance(facts, noise, lam, multiplier, output, self.output_noise)
-        covering = hardened_tolerance(facts, noise, lam, multiplier, output)
-        if hardened is None:
-            hardened = (
+        covering = discrete_tolerance(facts, noise, lam, multiplier, output)
+        if discrete_noise is None:
+            discrete_noise = (
                 covering <= MOST_COARSE * tolerance and Mask(noise, output, 1.0, facts.p).fits()
             )
         return ObjectiveSettings(
@@ -143,10 +143,10 @@ class ObjectivePerturbationSolver(Solver):
             noise=noise,
             noise_multiplier=multiplier,
             regularisation=lam,
-            tolerance=max(tolerance, covering) if hardened else tolerance,
+            tolerance=max(tolerance, covering) if discrete_noise else tolerance,
             output_multiplier=output,
             ridge=ridge,
-            hardened=hardened,
+            discrete_noise=discrete_noise,
         )
 
     def run(
@@ -166,7 +166,7 @@ class ObjectivePerturbationSolver(Solver):
             centre=tuple(_centre(problem, settings, oracle.dimension).tolist()),
             method=self.method,
             domain=problem.domain,
-            hardened=settings.hardened,
+            discrete_noise=settings.discrete_noise,
         )
         theta = gate.release(mechanism, oracle.everything().function(problem.loss))
         tick(1, 1)
@@ -217,17 +217,17 @@ def _best_regularisation(
 
 def _expected_square(facts: Facts, budget: Budget, noise: Noise, lam: float, share: float) -> float:
     """E||b||^2 as a function of lambda, close enough to the calibrated one to choose lambda by."""
-    reach = facts.relation_factor * facts.lipschitz()
+    sensitivity = facts.relation_factor * facts.lipschitz()
     prior = facts.prior_epsilon if noise == "pure" else 0.0
     spare = (budget.epsilon - prior) * (1 - share) - facts.repeats * _log_determinant(facts, lam)
     if spare <= 0:
         return math.inf
     if noise == "pure":
-        scale = facts.repeats * reach / spare
+        scale = facts.repeats * sensitivity / spare
         return facts.p * (facts.p + 1) * scale**2
     square = (gaussian_mu(spare, budget.delta) ** 2 - facts.prior_mu**2) / facts.repeats
     mu = math.sqrt(max(square, 0.0))
-    return facts.p * (reach / mu) ** 2 if mu > 0 else math.inf
+    return facts.p * (sensitivity / mu) ** 2 if mu > 0 else math.inf
 
 
 def _calibrate(
@@ -249,7 +249,7 @@ def _calibrate(
 
     def charge(multiplier: float) -> Charge:
         kind = ObjectiveGaussian(1 / multiplier, c, facts.one_signed)
-        return charge_of(kind, Gaussian(output, output), count=facts.repeats) + before
+        return charge_of(kind, GaussianKind(output, output), count=facts.repeats) + before
 
     accountant = Accountant(facts.neighbouring)
     multiplier = accountant.calibrate(charge, budget.epsilon, budget.delta, start=1 / mu)
@@ -271,7 +271,7 @@ def _tolerance(
     return max(wanted, least_tolerance(facts, multiplier))
 
 
-def hardened_tolerance(
+def discrete_tolerance(
     facts: Facts, noise: Noise, lam: float, multiplier: float, output: float
 ) -> float:
     """Least gradient norm, in units of L, for a release in exact integers: four times the distance

@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from privopt.facts import Facts
-from privopt.mechanisms import Gate, choose_hardened, gaussian_noise
+from privopt.mechanisms import Gate, choose_discrete, gaussian_noise
 from privopt.oracle import ClippedGradient, Oracle
 from privopt.privacy import Budget
 from privopt.privacy.batches import batch_multiplier
@@ -52,7 +52,7 @@ class OnePointSettings(Settings):
     noise: Literal["gaussian"]
     noise_multiplier: float
     ridge: float
-    hardened: bool
+    discrete_noise: bool
 
 
 class OnePointSGD(Solver):
@@ -62,12 +62,12 @@ class OnePointSGD(Solver):
     ----------------
     As noisy_sgd with a batch of one: Poisson, every relation; uniformly drawn, replace_one. Privacy
     rests on the clip and on the secrecy of the draws alone. Needs delta > 0. Noise is hardened
-    unless ``hardened=False``: exact integers on a grid.
+    unless ``discrete_noise=False``: exact integers on a grid.
     """
 
     name: ClassVar[str] = "one_point_sgd"
     summary: ClassVar[str] = "n^2 noisy steps on one record each, for small n"
-    hardens: ClassVar[bool] = True
+    has_discrete_noise: ClassVar[bool] = True
     reference: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
@@ -89,7 +89,7 @@ class OnePointSGD(Solver):
         n_iter: int = choices.pop("n_iter", facts.n**2)
         sampling: Design = choices.pop("sampling", "poisson")
         clip_norm: float = choices.pop("clip_norm", facts.lipschitz())
-        hardened: bool | None = choices.pop("hardened", None)
+        discrete_noise: bool | None = choices.pop("discrete_noise", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         if n_iter < 1:
@@ -123,7 +123,7 @@ class OnePointSGD(Solver):
             noise="gaussian",
             noise_multiplier=multiplier,
             ridge=ridge,
-            hardened=choose_hardened(hardened, True, multiplier, n),
+            discrete_noise=choose_discrete(discrete_noise, True, multiplier, n),
         )
 
     def run(
@@ -135,11 +135,11 @@ class OnePointSGD(Solver):
         tick: Tick = no_tick,
     ) -> np.ndarray:
         query = ClippedGradient(problem.loss, settings.clip_norm)
-        mechanism = gaussian_noise(settings.noise_multiplier, settings.hardened)
+        mechanism = gaussian_noise(settings.noise_multiplier, settings.discrete_noise)
         theta = problem.domain.centre(oracle.dimension)
         for t in range(1, settings.n_iter + 1):
             batch = fresh_batch(oracle, settings.sampling, 1, settings.records)
-            sealed = batch.ask(query, theta, steps=mechanism.steps)
+            sealed = batch.ask(query, theta, resolution=mechanism.resolution)
             gradient = gate.release(mechanism, sealed) * settings.records
             gradient += settings.ridge * theta
             step = settings.step / (t if settings.rule == "strongly_convex" else math.sqrt(t))

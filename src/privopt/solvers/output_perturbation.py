@@ -59,7 +59,7 @@ class OutputSettings(Settings):
     tolerance: float
     width: float
     """Half-width of the parabola in place of the loss's kink; 0 if it has none."""
-    hardened: bool
+    discrete_noise: bool
 
 
 class OutputPerturbationSolver(Solver):
@@ -70,12 +70,12 @@ class OutputPerturbationSolver(Solver):
     Every relation. Privacy uses: convexity of the loss (checked), its Lipschitz constant and the
     row norms (enforced), strong convexity of the regulariser (public), a minimiser with a certified
     distance to the exact one (enforced, inside the sensitivity). The release is an integer vector
-    times a public step unless ``hardened=False``.
+    times a public step unless ``discrete_noise=False``.
     """
 
     name: ClassVar[str] = "output_perturbation"
     summary: ClassVar[str] = "one release: certified minimiser plus noise"
-    hardens: ClassVar[bool] = True
+    has_discrete_noise: ClassVar[bool] = True
     reference: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
@@ -85,7 +85,7 @@ class OutputPerturbationSolver(Solver):
         noise: Noise | None = choices.pop("noise", None)
         regularisation: float | None = choices.pop("regularisation", None)
         tolerance: float = choices.pop("tolerance", TOLERANCE)
-        hardened: bool | None = choices.pop("hardened", None)
+        discrete_noise: bool | None = choices.pop("discrete_noise", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         if noise is None:
@@ -99,14 +99,16 @@ class OutputPerturbationSolver(Solver):
         noisy = multiplier * (PURE_GROWTH if noise == "pure" else 1.0)
 
         def risk(lam: float) -> float:
-            spread, size = moments(noise, facts.p, noisy * sensitivity(facts, lam, tolerance))
+            spread, size = moments(
+                noise, facts.p, noisy * output_sensitivity(facts, lam, tolerance)
+            )
             steep = facts.n * facts.lipschitz() + ridge * radius
             moved = min((facts.n * facts.smoothness() + lam) / 2 * spread, steep * size)
             return moved + (lam - ridge) * radius**2 / 2
 
         lam = strong_convexity(self.name, facts, regularisation, risk)
         width, added = rounding(facts, lam, ROUNDED * risk(lam))
-        mask = mask_over(noise, multiplier, sensitivity(facts, lam, tolerance), facts.p)
+        mask = mask_over(noise, multiplier, output_sensitivity(facts, lam, tolerance), facts.p)
         return OutputSettings(
             bound=(risk(lam) + added) / facts.n,
             passes=20.0,
@@ -116,7 +118,7 @@ class OutputPerturbationSolver(Solver):
             ridge=ridge,
             tolerance=tolerance,
             width=width,
-            hardened=choose_masked(hardened, mask, radius),
+            discrete_noise=choose_masked(discrete_noise, mask, radius),
         )
 
     def run(
@@ -138,7 +140,10 @@ class OutputPerturbationSolver(Solver):
             settings.width,
         )
         mechanism = OutputPerturbation(
-            settings.noise, settings.noise_multiplier, minimiser, hardened=settings.hardened
+            settings.noise,
+            settings.noise_multiplier,
+            minimiser,
+            discrete_noise=settings.discrete_noise,
         )
         theta = gate.release(mechanism, oracle.everything().function(problem.loss))
         tick(1, 1)
@@ -200,7 +205,7 @@ def moments(noise: Noise, p: int, scale: float) -> tuple[float, float]:
     return p * scale**2, math.sqrt(p) * scale
 
 
-def sensitivity(facts: Facts, lam: float, tolerance: float) -> float:
+def output_sensitivity(facts: Facts, lam: float, tolerance: float) -> float:
     return (facts.relation_factor + 2 * tolerance) * facts.lipschitz() / lam
 
 

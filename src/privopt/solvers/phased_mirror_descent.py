@@ -135,13 +135,13 @@ class PhasedMirrorDescent(Solver):
         for phase, records in enumerate(sizes, start=1):
             block, rest = rest.blocks(2)
             view = block.everything()
-            reach = settings.step * records / 4**phase  # 1/lambda
+            length = settings.step * records / 4**phase  # 1/lambda
             anchor = mirror.to_dual(theta)
             for t in range(settings.n_iter):
                 weight = 2 / (t + 1)
                 gradient = gate.release(mechanism, view.ask(query, theta)) / records
                 gradient += settings.ridge * theta
-                pull = mirror.to_dual(theta) + weight * (anchor - reach * gradient)
+                pull = mirror.to_dual(theta) + weight * (anchor - length * gradient)
                 theta = mirror.from_dual(pull / (1 + weight))
             tick(phase, len(sizes))
         return theta

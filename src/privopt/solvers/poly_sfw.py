@@ -40,10 +40,10 @@ from privopt.mechanisms.maps import Shift, VertexScores
 from privopt.oracle import (
     CoordinateClippedGradient,
     GradientDifference,
-    Lane,
     Oracle,
     Query,
     RowBounds,
+    RunningSum,
     Sealed,
 )
 from privopt.privacy import Budget
@@ -58,8 +58,8 @@ MOST_STEPS = 20_000
 
 @dataclass(frozen=True)
 class PolySettings(Settings):
-    """Records of the first estimate and of a step, steps, eta, clips, and noise in units of a reach
-    of one."""
+    """Records of the first estimate and of a step, steps, eta, clips, and noise in units of a
+    sensitivity of one."""
 
     first: int
     batch_size: int
@@ -164,7 +164,7 @@ class RecursiveGradient:
     ) -> None:
         self._parts = zip(oracle.shuffled().parts(sizes), sizes, strict=True)
         self._gradient, self._keep, self._clip = gradient, 1 - eta, difference_clip
-        self._lane, self._before = Lane(), np.zeros(0)
+        self._running_sum, self._before = RunningSum(), np.zeros(0)
 
     def at(self, theta: np.ndarray) -> Sealed:
         part, size = next(self._parts)
@@ -172,7 +172,7 @@ class RecursiveGradient:
         if self._before.size:
             query = GradientDifference(self._gradient, self._before, self._keep, self._clip)
         self._before = theta
-        return self._lane.step(self._keep, part.everything().ask(query, theta), 1 / size)
+        return self._running_sum.step(self._keep, part.everything().ask(query, theta), 1 / size)
 
 
 def difference_clip(facts: Facts, clip: float, eta: float) -> float:

@@ -79,8 +79,8 @@ class Solver(ABC):
     """Solvers that do better on ordinary data even where their bound is larger: measured. The
     planner ranks this one after them."""
 
-    hardens: ClassVar[bool] = False
-    """Whether it can release exact integers: it then has a setting ``hardened``."""
+    has_discrete_noise: ClassVar[bool] = False
+    """Whether it can release exact integers: it then has a setting ``discrete_noise``."""
 
     promise: ClassVar[Literal["excess", "stationarity"]] = "excess"
     """What ``Settings.bound`` bounds. A small excess is promised for convex losses only; a solver
@@ -181,7 +181,7 @@ class Plan:
         found, solver = self.facts.problem.assumptions, self.solver
         if not own_type(type(solver)):
             name = type(solver).__name__
-            text = f"questions of the solver {name} have the reach they state: not proved"
+            text = f"questions of the solver {name} have the sensitivity they state: not proved"
             found = (*found, text)
         return (*found, *solver.assumptions(self.facts, self.settings))
 

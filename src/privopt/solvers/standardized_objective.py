@@ -30,15 +30,14 @@ from privopt.mechanisms import (
     Gate,
     ObjectivePerturbation,
     Standardizer,
-    choose_hardened,
+    choose_discrete,
     gaussian_noise,
     laplace_noise,
 )
 from privopt.mechanisms.objective_perturbation import Noise
 from privopt.oracle import CountPositive, Oracle, RowBounds, RowMap
 from privopt.privacy import Budget
-from privopt.privacy.kinds import Gaussian as GaussianKind
-from privopt.privacy.kinds import Kind, Pure
+from privopt.privacy.kinds import GaussianKind, Kind, Pure
 from privopt.privacy.profiles import gaussian_mu
 from privopt.problem import Problem
 from privopt.solvers.objective_perturbation import SOLVER as OBJECTIVE
@@ -74,12 +73,12 @@ class StandardizedObjective(Solver):
     Every relation. The first releases are additive noise on clipped sums; the last is objective
     perturbation of a convex, smooth, one-signed GLM loss on rows clipped to norm 1. They compose
     adaptively: the map between them is post-processing, and for every fixed map the last release is
-    dominated by the same pair. All of them are exact integers unless ``hardened=False``.
+    dominated by the same pair. All of them are exact integers unless ``discrete_noise=False``.
     """
 
     name: ClassVar[str] = "standardized_objective"
     summary: ClassVar[str] = "private centring and scaling, then objective perturbation"
-    hardens: ClassVar[bool] = True
+    has_discrete_noise: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         problem = facts.problem
@@ -117,7 +116,9 @@ class StandardizedObjective(Solver):
         clip: float = choices.pop("clip", 0.8)
         noise: Noise = choices.pop("noise", "pure" if budget.pure else "gaussian")
         multipliers, prior = before(facts, budget, noise, SHARES[noise])
-        choices["hardened"] = choose_for_all(choices.get("hardened"), facts, noise, multipliers)
+        choices["discrete_noise"] = choose_for_all(
+            choices.get("discrete_noise"), facts, noise, multipliers
+        )
         inner = _inner_facts(facts, cap, clip, prior)
         last = OBJECTIVE.settings(inner, budget, noise=noise, **choices)
         return StandardizedSettings(
@@ -155,7 +156,7 @@ class StandardizedObjective(Solver):
             settings.norm_multiplier,
             settings.moment_multiplier,
             clip=settings.clip,
-            hardened=settings.hardened,
+            discrete_noise=settings.discrete_noise,
         )
         row_map = standardizer.run(oracles[0], gate)
         thetas = []
@@ -177,10 +178,10 @@ class StandardizedObjective(Solver):
     ) -> np.ndarray:
         pure = settings.noise == "pure"
         counting = (laplace_noise if pure else gaussian_noise)(
-            settings.label_multiplier, settings.hardened
+            settings.label_multiplier, settings.discrete_noise
         )
         question = CountPositive("l1" if pure else "l2")
-        sealed = oracle.everything().ask(question, steps=counting.steps)
+        sealed = oracle.everything().ask(question, resolution=counting.resolution)
         positive = gate.release(counting, sealed)
         loss = _loss(problem, settings.cap)
         start = np.zeros(row_map.dimension)
@@ -195,7 +196,7 @@ class StandardizedObjective(Solver):
             settings.tolerance,
             settings.output_multiplier,
             centre=tuple(start.tolist()),
-            hardened=settings.hardened,
+            discrete_noise=settings.discrete_noise,
         )
         return gate.release(mechanism, oracle.mapped(row_map).everything().function(loss))
 
@@ -226,7 +227,7 @@ def choose_for_all(
         return False
     widths = (1, 2 * max(facts.p - 1, 1), 2)  # row norms are counts, one a record
     fits = [
-        choose_hardened(wish, noise == "gaussian", multiplier, facts.n, width)
+        choose_discrete(wish, noise == "gaussian", multiplier, facts.n, width)
         for multiplier, width in zip(multipliers, widths, strict=True)
     ]
     return wish if all(fits) else False

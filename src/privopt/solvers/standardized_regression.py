@@ -93,12 +93,12 @@ class StandardizedRegression(Solver):
     have norm at most 1. They compose adaptively: the map between them is post-processing, and for
     every fixed map and width the last release is dominated by the same pair, because noise is
     stated in units of the Lipschitz constant and the smoothness is 1 for every width. All releases
-    are exact integers unless ``hardened=False``.
+    are exact integers unless ``discrete_noise=False``.
     """
 
     name: ClassVar[str] = "standardized_regression"
     summary: ClassVar[str] = "private centring and scaling, then objective perturbation (Huber)"
-    hardens: ClassVar[bool] = True
+    has_discrete_noise: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         problem = facts.problem
@@ -137,7 +137,9 @@ class StandardizedRegression(Solver):
         clip: float = choices.pop("clip", CLIP)
         noise: Noise = choices.pop("noise", "pure" if budget.pure else "gaussian")
         multipliers, prior = before(facts, budget, noise, SHARES[noise])
-        choices["hardened"] = choose_for_all(choices.get("hardened"), facts, noise, multipliers)
+        choices["discrete_noise"] = choose_for_all(
+            choices.get("discrete_noise"), facts, noise, multipliers
+        )
         size = SOLUTION_SIZE * clip * math.sqrt(facts.p) * TYPICAL_DEVIATION
         loss = _loss(facts.problem, cap, TYPICAL_DEVIATION)
         inner = replace(
@@ -182,7 +184,7 @@ class StandardizedRegression(Solver):
             settings.moment_multiplier,
             column=COLUMN,
             clip=settings.clip,
-            hardened=settings.hardened,
+            discrete_noise=settings.discrete_noise,
         )
         row_map = standardizer.run(oracles[0], gate)
         thetas = []
@@ -203,12 +205,12 @@ class StandardizedRegression(Solver):
         """Mean and deviation of the labels, pulled to typical ones as far as noise hides them."""
         pure, multiplier = settings.noise == "pure", settings.label_multiplier
         adding = (
-            norm_gamma_noise(multiplier, 2, settings.hardened)
+            norm_gamma_noise(multiplier, 2, settings.discrete_noise)
             if pure
-            else gaussian_noise(multiplier, settings.hardened)
+            else gaussian_noise(multiplier, settings.discrete_noise)
         )
-        sealed = oracle.everything().ask(LabelMoments(), steps=adding.steps)
-        spread = multiplier * float(sealed.reach.radius) / settings.n
+        sealed = oracle.everything().ask(LabelMoments(), resolution=adding.resolution)
+        spread = multiplier * float(sealed.sensitivity.radius) / settings.n
         spread *= math.sqrt(3) if pure else 1.0  # norm-Gamma noise in two dimensions
         first, second = gate.release(adding, sealed) / settings.n
         trust = TYPICAL_MEAN**2 / (TYPICAL_MEAN**2 + spread**2)
@@ -231,7 +233,7 @@ class StandardizedRegression(Solver):
             settings.regularisation,
             settings.tolerance,
             settings.output_multiplier,
-            hardened=settings.hardened,
+            discrete_noise=settings.discrete_noise,
         )
         return gate.release(mechanism, oracle.mapped(row_map).everything().function(loss))
 

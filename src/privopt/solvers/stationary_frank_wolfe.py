@@ -275,12 +275,12 @@ def _all_records(
 ) -> tuple[float, int, float, float]:
     bound, eta = _walk(facts, steps, step)
     bounds, releases = entry_bounds(facts.problem), steps * facts.repeats
-    reach = facts.relation_factor * clip / facts.n
+    sensitivity = facts.relation_factor * clip / facts.n
     if _vertices(facts.problem):
         multiplier = choice_multiplier(budget, releases)
-        missed = selection_error(facts, 0.0, multiplier * reach * bounds.largest)
+        missed = selection_error(facts, 0.0, multiplier * sensitivity * bounds.largest)
         return bound + missed, steps, eta, multiplier
-    scale = reach * bounds.in_norm(2.0, facts.p)
+    scale = sensitivity * bounds.in_norm(2.0, facts.p)
     if budget.pure:
         multiplier = releases / budget.epsilon * (1 + 1e-12)
         missed = multiplier * scale * math.sqrt(facts.p * (facts.p + 1)) * facts.diameter()

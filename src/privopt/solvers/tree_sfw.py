@@ -43,7 +43,13 @@ from privopt.geometry import L1Ball, LpBall, Polytope, Simplex
 from privopt.geometry.norms import Norm, dual, dual_order, order_named
 from privopt.mechanisms import ExponentialMechanism, Gate
 from privopt.mechanisms.maps import Shift, VertexScores
-from privopt.oracle import CoordinateClippedGradient, GradientDifference, Lane, Oracle, RowBounds
+from privopt.oracle import (
+    CoordinateClippedGradient,
+    GradientDifference,
+    Oracle,
+    RowBounds,
+    RunningSum,
+)
 from privopt.privacy import Budget
 from privopt.privacy.profiles import concentrated_rho
 from privopt.problem import Problem
@@ -119,7 +125,7 @@ def _counted(tree: Tree) -> float:
 
 @dataclass(frozen=True)
 class TreeSettings(Settings):
-    """Phases, records of a root, the clips, and noise in units of a reach of one."""
+    """Phases, records of a root, the clips, and noise in units of a sensitivity of one."""
 
     phases: int
     batch_size: int
@@ -191,21 +197,23 @@ class TreeSFW(Solver):
         scores, theta = VertexScores(problem.domain, p), problem.domain.centre(p)
         schedule = leaves(settings.phases, batch)
         nodes = oracle.shuffled().parts([leaf.size for leaf in schedule])
-        path: list[tuple[Lane, np.ndarray]] = []  # the estimate at each depth, and where it is from
+        path: list[
+            tuple[RunningSum, np.ndarray]
+        ] = []  # the estimate at each depth, and where it is from
         for done, (leaf, node) in enumerate(zip(schedule, nodes, strict=True), start=1):
             if leaf.depth == 0:
-                lane = Lane()
-                lane.step(1.0, node.everything().ask(gradient, theta))
+                running_sum = RunningSum()
+                running_sum.step(1.0, node.everything().ask(gradient, theta))
             else:
                 parent, before = path[leaf.depth - 1]
                 clip = difference_clip(
                     leaf, settings.slope_clip, problem.loss.smoothness, settings.margin
                 )
                 change = GradientDifference(gradient, before, 1.0, clip)
-                lane = parent.fork()
-                lane.step(1.0, node.everything().ask(change, theta), batch / leaf.size)
-            path = path[: leaf.depth] + [(lane, theta)] * (leaf.phase + 1 - leaf.depth)
-            estimate = lane.value()
+                running_sum = parent.fork()
+                running_sum.step(1.0, node.everything().ask(change, theta), batch / leaf.size)
+            path = path[: leaf.depth] + [(running_sum, theta)] * (leaf.phase + 1 - leaf.depth)
+            estimate = running_sum.value()
             if settings.ridge:
                 estimate = estimate.through(Shift(batch * settings.ridge * theta, "linf"))
             chosen = gate.release(mechanism, estimate.through(scores))

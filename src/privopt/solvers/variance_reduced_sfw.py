@@ -46,7 +46,7 @@ from privopt.solvers.tree_sfw import MOST_PHASES, difference_clip, largest_batch
 
 @dataclass(frozen=True)
 class VarianceReducedSettings(Settings):
-    """Phases, records of a root, the clips, and noise in units of each node's reach."""
+    """Phases, records of a root, the clips, and noise in units of each node's sensitivity."""
 
     phases: int
     batch_size: int

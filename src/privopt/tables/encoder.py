@@ -22,7 +22,7 @@ class DeclaredColumns(TransformerMixin, BaseEstimator):
     """Scale numbers by declared bounds and turn declared categories into indicators.
 
     It learns nothing: ``fit`` looks at the names of the columns only, so it may stand before a
-    private estimator in a pipeline. A number becomes ``(x - shift) / reach`` in [-1, 1], moved to
+    private estimator in a pipeline. A number becomes ``(x - shift) / scale`` in [-1, 1], moved to
     the nearest bound if it lies outside; a missing one counts as the declared ``missing``, or as
     the middle of the bounds. A category that is missing or not declared is all zeros. Values are
     compared with categories by what they say: 1, 1.0 and "1" are one category.
@@ -88,9 +88,9 @@ class DeclaredColumns(TransformerMixin, BaseEstimator):
                 names += [f"{name}={spoken(value)}" for value in column.categories]
         return np.array(names, dtype=object)
 
-    def reaches(self) -> np.ndarray:
+    def scales(self) -> np.ndarray:
         """How far one unit of the matrix goes in units of the table, for each output column."""
-        return self._each(lambda column: float(_bounds(column).reach[0]))
+        return self._each(lambda column: float(_bounds(column).scale[0]))
 
     def ranges(self) -> np.ndarray:
         """Distance of the bounds of a number, 1 for a category, for each output column."""

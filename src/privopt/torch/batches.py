@@ -27,7 +27,7 @@ from torch.utils.data import (
 )
 
 from privopt.noise import Source
-from privopt.noise.luck import same_luck
+from privopt.noise.random_numbers import same_random_numbers
 from privopt.oracle.sampling import COUPLING, GeometricSkips, Sampler
 from privopt.privacy.budget import Refused
 from privopt.privacy.events import FULL, ROOT, Cell, Sampling
@@ -201,11 +201,11 @@ def check_collate(collate: Any, data: Any) -> None:
     stay. What has another shape then, such as sentences padded to the longest, is not compared.
     """
     count = min(3, len(data))
-    with same_luck():
+    with same_random_numbers():
         few = [data[i] for i in range(count)]
 
     def put_together(examples: list[Any]) -> list[Any]:
-        with same_luck():
+        with same_random_numbers():
             return tree_leaves(collate([copy.deepcopy(example) for example in examples]))
 
     for place in range(count):

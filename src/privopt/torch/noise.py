@@ -13,7 +13,7 @@ from privopt.mechanisms.correlated import Stream
 from privopt.noise import Source
 from privopt.noise.source import volume
 from privopt.noise.tensors import fused, gaussian_like
-from privopt.oracle.reach import Reach
+from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy.budget import Refused
 from privopt.privacy.factorizations import BLT, Factorization, NoiseStream, Restarts, Tree
 from privopt.privacy.factorizations.toeplitz import Toeplitz
@@ -22,8 +22,8 @@ from privopt.privacy.factorizations.toeplitz import Toeplitz
 class TensorGaussian(Gaussian):
     """``Gaussian`` on a tensor, on the tensor's device: the same event and the same guarantee."""
 
-    def run(self, payload: Tensor, reach: Reach, source: Source) -> Any:
-        return gaussian_like(source, self.multiplier * reach.radius, payload).add_(payload)
+    def run(self, payload: Tensor, sensitivity: Sensitivity, source: Source) -> Any:
+        return gaussian_like(source, self.multiplier * sensitivity.radius, payload).add_(payload)
 
 
 class TensorStream(Stream):
@@ -35,13 +35,13 @@ class TensorStream(Stream):
         super().__init__(mechanism)
         self._noise = TensorNoise(mechanism.factorization, like)
 
-    def run(self, payload: Tensor, reach: Reach, source: Source) -> Any:
+    def run(self, payload: Tensor, sensitivity: Sensitivity, source: Source) -> Any:
         if not volume(source):
             return payload.clone()
         self._failed = True
         noise: Any = self._noise.next(lambda: gaussian_like(source, 1.0, payload))  # type: ignore
         self._failed = False
-        std = self._mechanism.multiplier * reach.radius
+        std = self._mechanism.multiplier * sensitivity.radius
         return torch.add(payload, noise, alpha=std, out=noise)
 
 

@@ -19,7 +19,7 @@ MOST_NUMBERS = 1 << 28
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """How the budget is spent; from public numbers alone."""
 
     noise: str
@@ -40,7 +40,7 @@ def choose_plan(
     noise: str,
     batches: str,
     parameters: int = 1,
-) -> Plan:
+) -> TrainingPlan:
     """Noise, batches and the smallest multiplier that keeps the budget."""
     kept = max(FEWEST_VECTORS, min(MOST_VECTORS, MOST_NUMBERS // parameters))
     if batches not in ("auto", "poisson", "fixed"):
@@ -61,7 +61,7 @@ def choose_plan(
     if noise != "auto":
         named(noise, steps, rule)  # refuses a name it does not know
     sampled = batches != "fixed" and noise in (*SAMPLED, "auto")
-    found: list[Plan] = []
+    found: list[TrainingPlan] = []
     if sampled and noise == "independent":
         multiplier = cyclic_multiplier(budget, steps, 1, min(1.0, batch_size / records))
         found.append(_sampled(Independent(steps), 1, multiplier))
@@ -72,7 +72,8 @@ def choose_plan(
             found.append(_sampled(row.factorization, row.groups, row.noise_multiplier))
     fixed = budget.neighbouring != "add_remove" and batches != "poisson"
     if fixed and (noise == "auto" or not sampled):
-        # The reach under replace_one is the diameter: errors below are in units of the reach.
+        # The sensitivity under replace_one is the diameter: errors below are in units of the
+        # sensitivity.
         mu = gaussian_mu(budget.epsilon, budget.delta)
         names = [noise] if noise != "auto" else [c.name for c in compare(steps, rule)]
         for name in names:
@@ -82,7 +83,7 @@ def choose_plan(
             loss = factorization.sensitivity_squared(rule)
             multiplier = math.sqrt(loss) / mu * (1 + 1e-12)
             error = factorization.errors(multiplier**2)[1]
-            found.append(Plan(name, "fixed", 1, multiplier, factorization, error))
+            found.append(TrainingPlan(name, "fixed", 1, multiplier, factorization, error))
     if not found:
         raise ValueError(
             f"{noise} noise needs fixed batches, which add_remove does not allow: use noise="
@@ -98,8 +99,8 @@ def _fixed(name: str, steps: int, rule: Participation) -> Factorization:
     return named(name, steps, rule)
 
 
-def _sampled(factorization: Factorization, groups: int, multiplier: float) -> Plan:
+def _sampled(factorization: Factorization, groups: int, multiplier: float) -> TrainingPlan:
     error = factorization.errors(multiplier**2)[1]
     if groups == 1:  # one band is no correlation
         factorization = Independent(factorization.steps)
-    return Plan(factorization.name, "poisson", groups, multiplier, factorization, error)
+    return TrainingPlan(factorization.name, "poisson", groups, multiplier, factorization, error)

@@ -17,20 +17,20 @@ from torch.utils._pytree import tree_leaves, tree_map
 from privopt.ledger import Dataset
 from privopt.mechanisms import CorrelatedGaussian, Gate, Steps
 from privopt.noise.source import fresh_name
-from privopt.oracle.reach import Reach
 from privopt.oracle.sealed import KEY, Sealed
+from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy import Accountant, Budget, Certificate, Refused, spend
 from privopt.privacy.budget import records_moved
 from privopt.privacy.factorizations import Independent
 from privopt.torch.arguments import leaves_of
 from privopt.torch.batches import PrivateLoader, Schedule
-from privopt.torch.bill import Bill
 from privopt.torch.compiled import CompiledSum
 from privopt.torch.engine import Engine, Part
 from privopt.torch.gradients import Gradients
 from privopt.torch.losses import LossFunction
 from privopt.torch.noise import TensorGaussian
-from privopt.torch.plan import Plan
+from privopt.torch.payment import Payment
+from privopt.torch.plan import TrainingPlan
 from privopt.torch.probe import probe
 from privopt.torch.processes import Processes
 from privopt.torch.states import joined
@@ -54,7 +54,7 @@ class PrivateTraining:
         schedule: Schedule,
         gate: Callable[[Steps], Gate],
         budget: Budget,
-        plan: Plan,
+        plan: TrainingPlan,
         microbatch: int | None,
         *,
         compile: str | None,
@@ -82,9 +82,9 @@ class PrivateTraining:
             self._mechanism = TensorGaussian(plan.noise_multiplier)
         else:
             self._mechanism = CorrelatedGaussian(plan.factorization, plan.noise_multiplier)
-        reaches = [self._reach(step) for step in range(self.steps)]
+        sensitivities = [self._sensitivity(step) for step in range(self.steps)]
         self._gate = gate(Steps(self._declared))
-        self._bill = Bill(account, budget, self._mechanism, reaches)
+        self._payment = Payment(account, budget, self._mechanism, sensitivities)
         self._watch(optimizer)
         facts = self.settings(), asdict(budget), private, loader.records
         processes.check_same(facts, self._like.device)
@@ -132,7 +132,7 @@ class PrivateTraining:
     @property
     def noise_std(self) -> float:
         """Standard deviation of one step's fresh noise in a coordinate of the summed gradient."""
-        return self.plan.noise_multiplier * self._reach(0).radius
+        return self.plan.noise_multiplier * self._sensitivity(0).radius
 
     def step(self, loss: LossFunction, *inputs: Any, targets: Any = (), **keywords: Any) -> None:
         """One private step: clip, sum, add noise once, and call the optimizer.
@@ -163,7 +163,7 @@ class PrivateTraining:
 
         def paid() -> Tensor:
             total = self._sum(loss, inputs, keywords, goals)
-            self._bill.pay(self._private)
+            self._payment.pay(self._private)
             return total
 
         self._release(processes.together(paid, self._like.device))
@@ -228,7 +228,7 @@ class PrivateTraining:
 
     def _release(self, total: Tensor) -> None:
         processes = self._processes
-        sealed = Sealed(KEY, processes.collect(total), self._reach(self.steps_done))
+        sealed = Sealed(KEY, processes.collect(total), self._sensitivity(self.steps_done))
         release: Any = partial(self._gate.release, self._mechanism, sealed)  # type: ignore[arg-type]
         before = len(self._gate.log)
         try:
@@ -262,15 +262,15 @@ class PrivateTraining:
                     p.copy_(part.view_as(p))
         return model
 
-    def _declared(self, step: int) -> tuple[Any, Reach] | None:
+    def _declared(self, step: int) -> tuple[Any, Sensitivity] | None:
         """What each step may release."""
-        return None if step >= self.steps else (self._mechanism, self._reach(step))
+        return None if step >= self.steps else (self._mechanism, self._sensitivity(step))
 
-    def _reach(self, step: int) -> Reach:
+    def _sensitivity(self, step: int) -> Sensitivity:
         clip = self._engine.clip.norm
         movement = records_moved(self.budget.neighbouring) * clip
         cells, sampling = self._schedule.cells(step), self._schedule.sampling
-        return Reach("l2", movement, clip, cells, step + 1, sampling)
+        return Sensitivity("l2", movement, clip, cells, step + 1, sampling)
 
     # ------------------------------------------------------------ guarantee
     def epsilon_spent(self, delta: float | None = None) -> float:
@@ -292,7 +292,7 @@ class PrivateTraining:
             assumptions=self._assumptions,
             settings=self.settings(),
         )
-        return self._bill.settle(certificate, self.steps_done == self.steps)
+        return self._payment.settle(certificate, self.steps_done == self.steps)
 
     def settings(self) -> dict[str, Any]:
         """Public numbers of the run, as plain JSON values."""
@@ -325,7 +325,7 @@ class PrivateTraining:
             "settings": self.settings(),
             "budget": asdict(self.budget),
             "private": self._private,
-            "charged": self._bill.mark,
+            "charged": self._payment.mark,
             "steps_done": self.steps_done,
             "leg": self._leg,
             "process": processes.rank,
@@ -368,7 +368,7 @@ class PrivateTraining:
             if len(path.cells) != done:
                 raise Refused("this is not the state of such a run.")
         self._gate.resumed(done)
-        self._bill.mark, self._leg = state["charged"], state["leg"]
+        self._payment.mark, self._leg = state["charged"], state["leg"]
         self._private = self._private and bool(state["private"])
         self.loader.resume(done)
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from privopt.noise.luck import same_luck
+from privopt.noise.random_numbers import same_random_numbers
 from privopt.privacy.budget import Refused
 from privopt.torch.clip import Clip
 from privopt.torch.engine import Engine, Layer, Part, _edges
@@ -75,7 +75,7 @@ def _check_backward(engine: Engine, made: Any) -> None:
     """Refuse a model in which the gradient of one example moves with the loss of another, by a
     hook or a function with a backward pass of its own."""
     size = SIZES[0]
-    with _kept(engine.model), same_luck(engine.parameters[0].device):
+    with _kept(engine.model), same_random_numbers(engine.parameters[0].device):
         try:
             with torch.enable_grad(), engine._record(size):
                 losses = _waves(_call(engine.model, made), size)
@@ -119,9 +119,9 @@ def _rehearsed(engine: Engine, shapes: Any) -> bool:
         if any(isinstance(unit, Part) for unit in engine.units):
             model.eval()  # dropout draws in another order there, and two runs must agree
         try:
-            with same_luck(device):
+            with same_random_numbers(device):
                 found = engine.clipped_sum(loss, args, kwargs, (), size)
-            with same_luck(device), torch.enable_grad():
+            with same_random_numbers(device), torch.enable_grad():
                 total = loss(_call(model, made)).sum()
             whole = torch.autograd.grad(total, engine.parameters, allow_unused=True)
         except Exception:
@@ -194,7 +194,7 @@ def _run(engine: Engine, made: Any) -> _Seen:
     """What the layers and the output see, without gradients."""
     model, seen = engine.model, _Seen(engine)
     hooks = [hook for unit in engine.units for hook in seen.note(unit)]
-    with _kept(model) as before, same_luck(engine.parameters[0].device), torch.no_grad():
+    with _kept(model) as before, same_random_numbers(engine.parameters[0].device), torch.no_grad():
         try:
             with seen:
                 output = _call(model, made)

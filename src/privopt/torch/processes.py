@@ -8,7 +8,8 @@ optimizer step. A process that fails stops all of them before anything is releas
 them there is no step.
 
 Why the noisy shares are one release of the whole vector: let S in R^d be the sum over all
-processes, moved by one record by at most its reach in l2, and let process r release S_r + Z_r, its
+processes, moved by one record by at most its sensitivity in l2, and let process r release S_r +
+Z_r, its
 share of S with Z_r ~ N(0, sigma^2 I). The shares are disjoint and make up all d coordinates, and
 the keys are independent, so what is released is S + Z with Z ~ N(0, sigma^2 I_d): the Gaussian
 mechanism on S. Noise that is correlated over steps, x = C^-1 z, takes each coordinate by itself, so
@@ -91,7 +92,8 @@ class Processes:
         return cast(Result, result)
 
     def check_same(self, facts: Any, device: torch.device) -> None:
-        """Refuse processes with different settings: their sums would have different reaches."""
+        """Refuse processes with different settings: their sums would have different
+        sensitivities."""
 
         def check() -> None:
             if self.told(facts) != facts:

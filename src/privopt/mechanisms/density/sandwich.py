@@ -146,17 +146,17 @@ class Interior:
         value = float(target.potentials(anchor[None])[0]) + float(push @ anchor)
         value += eta / 2 * (float(offset @ offset) - body.radius**2)
         value -= 0.0 if body.round else float(body.supports(push[None])[0])
-        reach = (float(np.linalg.norm(offset)) + body.radius) * math.sqrt(
+        sensitivity = (float(np.linalg.norm(offset)) + body.radius) * math.sqrt(
             float(eigvalsh(hessian)[-1])
         )
-        radii = np.minimum(math.sqrt(k) * np.array(SHELLS), reach)
+        radii = np.minimum(math.sqrt(k) * np.array(SHELLS), sensitivity)
         growth = _Growth(radii, _curvatures(target, anchor, lower, eta, radii), tilt)
-        at = np.geomspace(min(math.sqrt(k) / 50, reach / 2), reach, 400)
+        at = np.geomspace(min(math.sqrt(k) / 50, sensitivity / 2), sensitivity, 400)
         heights = (k - 1) * np.log(at) - growth.value(at)
         slopes = (k - 1) / at - growth.slope(at)
         self.anchor = anchor
         self._lower, self._floor, self._k = lower, value, k
-        self._knots, self._tops = hull(at, heights, slopes, 0.0, reach)
+        self._knots, self._tops = hull(at, heights, slopes, 0.0, sensitivity)
         masses = log_masses(self._knots, self._tops)
         self._chances = np.cumsum(np.exp(masses - masses.max()))
         sphere = math.log(2) + k / 2 * math.log(math.pi) - float(gammaln(k / 2))

@@ -137,8 +137,8 @@ def best_buffers(
     # No decay so close to 1 or to another that rounding could not tell them apart.
     limits = float(logit(1e-10 ** (0.5 / buffers))), float(logit(1 - 1e-4))
     best: tuple[float, np.ndarray] | None = None
-    reach = min(steps, 3 * separation) if times > 1 else steps
-    for slowest in (1.5 / steps, 1.5 / reach) if times > 1 else (1.5 / steps,):
+    sensitivity = min(steps, 3 * separation) if times > 1 else steps
+    for slowest in (1.5 / steps, 1.5 / sensitivity) if times > 1 else (1.5 / steps,):
         gaps = np.geomspace(min(slowest, 0.3), 0.75, 2 * buffers)
         ratios = np.append(gaps[:-1] / gaps[1:], gaps[-1])
         found = minimize(

@@ -11,7 +11,7 @@ import torch
 
 
 @contextmanager
-def same_luck(device: torch.device | None = None) -> Iterator[None]:
+def same_random_numbers(device: torch.device | None = None) -> Iterator[None]:
     """The same random numbers in every run inside, and the user's own afterwards."""
     python, arrays = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:

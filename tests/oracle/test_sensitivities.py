@@ -147,7 +147,7 @@ def total(query, bounds, at, one):
         classification=isinstance(query, CountPositive),
     ).everything()
     sealed = view.ask(query, np.array(at, dtype=float))
-    return sealed.open(KEY), sealed.reach
+    return sealed.open(KEY), sealed.sensitivity
 
 
 def size(change, norm):
@@ -157,13 +157,13 @@ def size(change, norm):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: repr(case[0])[:40])
-def test_declared_reaches_are_attained(case):
+def test_declared_sensitivities_are_attained(case):
     query, bounds, at, lone, (one, other), (radius, diameter) = case
     np.testing.assert_allclose(query.radius(), radius)
     np.testing.assert_allclose(query.diameter(), diameter)
-    (alone, reach), (gone, _) = (total(query, bounds, at, each) for each in (lone, EMPTY))
-    np.testing.assert_allclose(reach.single, radius)
-    np.testing.assert_allclose(reach.radius, diameter)
+    (alone, sensitivity), (gone, _) = (total(query, bounds, at, each) for each in (lone, EMPTY))
+    np.testing.assert_allclose(sensitivity.single, radius)
+    np.testing.assert_allclose(sensitivity.radius, diameter)
     np.testing.assert_allclose(np.max(size(alone - gone, query.norm)), np.max(radius))
     (first, _), (second, _) = (total(query, bounds, at, each) for each in (one, other))
     np.testing.assert_allclose(np.max(size(first - second, query.norm)), np.max(diameter))

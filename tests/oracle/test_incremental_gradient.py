@@ -59,12 +59,14 @@ def test_the_exact_gradient_is_the_gradient(bounds, loss):
     query = CoordinateClippedGradient(loss, loss.lipschitz, bounds, p)
     start = np.full(p, 3.0 / p)
     path = view.follow(query, start)
-    trail = opened(path.gradient())
-    np.testing.assert_allclose(trail.gradient(), opened(view.ask(query, start)), atol=1e-12)
+    incremental_gradient = opened(path.gradient())
+    np.testing.assert_allclose(
+        incremental_gradient.gradient(), opened(view.ask(query, start)), atol=1e-12
+    )
     for *_, theta in walk(path, 30, p):
         plain = opened(view.ask(query, theta))
-        np.testing.assert_allclose(trail.gradient(), plain, atol=1e-12)
-        each = [trail.coordinate(k) for k in range(p)]
+        np.testing.assert_allclose(incremental_gradient.gradient(), plain, atol=1e-12)
+        each = [incremental_gradient.coordinate(k) for k in range(p)]
         np.testing.assert_allclose(each, plain, atol=1e-12)
         np.testing.assert_allclose(path.theta(), theta, atol=1e-12)
 
@@ -140,22 +142,22 @@ def test_the_stale_gradient_is_what_it_says():
     dense = X.toarray().clip(-1, 1)
     query = CoordinateClippedGradient(Logistic(), 1.0, CLIPPED, 9)
     path = view_of(X, y, CLIPPED).follow(query, np.zeros(9), stale=True)
-    trail, moves, gaps = opened(path.gradient()), [], []
+    incremental_gradient, moves, gaps = opened(path.gradient()), [], []
     for k, value, theta in walk(path, 25, 9):
         moves.append((k, value))
         expected = stale_gradient(
             dense, y, moves, lambda z, label: -label / (1 + np.exp(label * z))
         )
-        np.testing.assert_allclose(trail.gradient(), expected, atol=1e-12)
+        np.testing.assert_allclose(incremental_gradient.gradient(), expected, atol=1e-12)
         gaps.append(abs(expected - opened(view_of(X, y, CLIPPED).ask(query, theta))).max())
     assert max(gaps) > 0.05  # it is not the gradient
 
 
-def drifted_apart(trail, threshold=0.25):
+def drifted_apart(incremental_gradient, threshold=0.25):
     """A tempting rule: renew all slopes once some record's has drifted. It looks at all records."""
-    now = trail._margins * trail._shrunk
-    if np.abs(now - trail._seen).max() > threshold:
-        trail._seen = now.copy()
+    now = incremental_gradient._margins * incremental_gradient._shrunk
+    if np.abs(now - incremental_gradient._seen).max() > threshold:
+        incremental_gradient._seen = now.copy()
 
 
 @pytest.mark.parametrize("tempting", [False, True])
@@ -173,13 +175,13 @@ def test_one_record_moves_the_stale_gradient_by_its_own_share(tempting):
         data = X.copy()
         data[n] = last
         path = view_of(sp.csr_array(data), y, CLIPPED).follow(query, np.zeros(3), stale=True)
-        trail = opened(path.gradient())
+        incremental_gradient = opened(path.gradient())
         seen = []
         for k in (0, 1, 2):
             path.move(k, size, 0.3)
             if tempting:
-                drifted_apart(trail)
-            seen.append(trail.gradient())
+                drifted_apart(incremental_gradient)
+            seen.append(incremental_gradient.gradient())
         gradients.append(np.array(seen))
     moved = np.abs(gradients[0] - gradients[1]).max()
     assert moved > 3 * query.radius() if tempting else moved <= query.radius()
@@ -197,9 +199,11 @@ def test_a_path_shows_nothing_of_the_records():
         pickle.dumps(path)
     assert repr(path.gradient()) == "Sealed(linf, view 1)"
     for relation, factor in (("zero_out", 1), ("add_remove", 1), ("replace_one", 2)):
-        reach = view_of(X, y, CLIPPED, relation).follow(query, np.zeros(9)).gradient().reach
-        assert reach.radius == factor
-        assert (reach.norm, reach.single) == ("linf", 1.0)
+        sensitivity = (
+            view_of(X, y, CLIPPED, relation).follow(query, np.zeros(9)).gradient().sensitivity
+        )
+        assert sensitivity.radius == factor
+        assert (sensitivity.norm, sensitivity.single) == ("linf", 1.0)
 
 
 def test_refusals():

@@ -53,7 +53,7 @@ def trial_of(target: Any, budget: Budget, n: int) -> Trial:
     return target
 
 
-def attack_own(
+def attack_user_code(
     path: str,
     budget: Budget,
     *,
@@ -81,7 +81,7 @@ def _claimed(run: Trial, pair: Pair, budget: Budget) -> Certificate | Budget:
     return budget if certificate is None else certificate
 
 
-def replay_own(path: str, budget: Budget, *, classification: bool = True) -> list[str] | None:
+def replay_user_code(path: str, budget: Budget, *, classification: bool = True) -> list[str] | None:
     """Findings of replay on all hostile pairs; None if the function releases nothing through a
     gate, so that replay cannot tell noise from data."""
     pairs = hostile_pairs(budget.neighbouring, classification=classification)

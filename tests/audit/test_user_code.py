@@ -10,7 +10,7 @@ from privopt import Budget
 from privopt.audit import sweep
 from privopt.audit.fits import estimators, fitting, readable, takes
 from privopt.audit.neighbours import hostile_pairs
-from privopt.audit.own import attack_own, loaded, replay_own, trial_of
+from privopt.audit.own import attack_user_code, loaded, replay_user_code, trial_of
 from privopt.audit.sweep import places, replay_place
 from privopt.cli import app
 from privopt.oracle import queries
@@ -58,17 +58,17 @@ def mine(tmp_path, monkeypatch):
 @pytest.mark.statistical
 def test_a_function_is_attacked_on_every_pair(mine):
     """False alarm 1e-6; noise for epsilon 1 claimed as 0.3 is refuted."""
-    found = attack_own(mine + "count", Budget(1.0), runs=2000, confidence=1 - 1e-6)
+    found = attack_user_code(mine + "count", Budget(1.0), runs=2000, confidence=1 - 1e-6)
     assert len(found) == 3
     assert not any(one.refuted for one in found.values())
     assert max(one.lower_bound for one in found.values()) > 0.5
-    found = attack_own(mine + "count", Budget(0.3), runs=2000, confidence=1 - 1e-6)
+    found = attack_user_code(mine + "count", Budget(0.3), runs=2000, confidence=1 - 1e-6)
     assert all(one.refuted for one in found.values())
 
 
 @pytest.mark.statistical
 def test_an_estimator_brings_its_certificate(mine):
-    found = attack_own("privopt:Ridge", Budget(4.0), runs=40, confidence=1 - 1e-6)
+    found = attack_user_code("privopt:Ridge", Budget(4.0), runs=40, confidence=1 - 1e-6)
     for one in found.values():
         assert one.certified == pytest.approx(4.0)
         assert not one.refuted
@@ -76,9 +76,9 @@ def test_an_estimator_brings_its_certificate(mine):
 
 def test_replay_of_a_function(mine):
     budget = Budget(1.0, 1e-5)
-    assert replay_own(mine + "count", budget) is None
-    assert replay_own(mine + "step", budget) == []
-    found = replay_own(mine + "careless", budget)
+    assert replay_user_code(mine + "count", budget) is None
+    assert replay_user_code(mine + "step", budget) == []
+    found = replay_user_code(mine + "careless", budget)
     assert found
     assert any("output depends" in text for text in found)
 
@@ -135,7 +135,7 @@ def test_the_replay_of_everything_is_not_blind(monkeypatch):
         return 3 * self.loss.slope(margins, labels)
 
     monkeypatch.setattr(queries.ClippedGradient, "_weigh", unclipped)
-    monkeypatch.setitem(sweep.SHORT, "noisy_gd", {"n_iter": 4, "hardened": False})
+    monkeypatch.setitem(sweep.SHORT, "noisy_gd", {"n_iter": 4, "discrete_noise": False})
     place = places("noisy_gd")[1]
     assert any("moved" in text for text in replay_place(place)[1])
 

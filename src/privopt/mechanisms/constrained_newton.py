@@ -17,7 +17,7 @@ MOST_STEPS = 40
 DENSE_DIMENSION = 1500
 
 
-def minimise_within(
+def minimise_over(
     function: Any,
     *,
     domain: Domain,

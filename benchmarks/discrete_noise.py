@@ -35,12 +35,12 @@ def main() -> None:
     def oracle() -> Oracle:
         return Oracle.over(X, y, neighbouring="zero_out", bounds=RowBounds(1.0), source=source)
 
-    def fit(hardened: bool) -> None:
-        settings = solver.settings(facts, budget, n_iter=STEPS, hardened=hardened)
+    def fit(discrete_noise: bool) -> None:
+        settings = solver.settings(facts, budget, n_iter=STEPS, discrete_noise=discrete_noise)
         execute(Plan(solver, facts, budget, settings), [oracle()], source)
 
-    def default(hardened: bool | str, delta: float = 1e-6) -> None:
-        LogisticRegression(1.0, delta, bounds=(-1, 1), hardened=hardened).fit(X, y)
+    def default(discrete_noise: bool | str, delta: float = 1e-6) -> None:
+        LogisticRegression(1.0, delta, bounds=(-1, 1), discrete_noise=discrete_noise).fit(X, y)
 
     view, query, theta = oracle().everything(), ClippedGradient(Logistic(), 1.0), np.ones(P) / P
     took = by_turns(
@@ -67,7 +67,7 @@ def main() -> None:
     # A default fit draws 64 + 1 + 2 P + 2 P coordinates and as many again without delta.
     own = cost["draws of a default"] / 100 / cost["hardened default"]
     report(
-        "hardened",
+        "discrete_noise",
         f"Exact integers, n={N}, p={P}, {STEPS} steps of noisy_gd, CPU time",
         [
             Figure("Gaussian, floating point, per coordinate", each["gaussian"], unit="ns"),

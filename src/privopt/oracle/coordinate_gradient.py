@@ -1,7 +1,7 @@
 """Walks: a question asked again and again at a point that moves along one coordinate at a time.
 
 Everything a walk remembers is private and is recomputed exactly from the records: asking along a
-walk gives what ``View.ask`` gives at the same point, up to rounding, with the same reach.
+walk gives what ``View.ask`` gives at the same point, up to rounding, with the same sensitivity.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 
 from privopt.oracle.counting import added_steps, grid_step
 from privopt.oracle.queries import CoordinateClippedGradient, GramGradient, Query
-from privopt.oracle.reach import Grid, ReachNorm
 from privopt.oracle.rows import EmptyRows, Rows, WalkableRows
 from privopt.oracle.sealed import Sealed
+from privopt.oracle.sensitivity import Grid, SensitivityNorm
 from privopt.oracle.sparse import SparseRows
 from privopt.privacy.budget import Refused
 
@@ -39,7 +39,7 @@ class Memory(Protocol):
         ...
 
 
-class Walk:
+class CoordinateGradient:
     """A public point, and a question about the records at it."""
 
     __slots__ = ("_at", "_memory", "_movement", "_query", "_seal", "_single")
@@ -65,22 +65,22 @@ class Walk:
         return self._seal(total, self._query.norm, self._movement, self._single)
 
     def ask_along(
-        self, index: int, norm: ReachNorm = "l2", *, steps: float | None = None
+        self, index: int, norm: SensitivityNorm = "l2", *, resolution: float | None = None
     ) -> Sealed:
         """One coordinate of the sum, a vector of length one, bounded alike in every norm; with
-        ``steps`` in exact integers, as ``View.ask`` has them."""
+        ``resolution`` in exact integers, as ``View.ask`` has them."""
         self._check(index)
         movement, single = (
             float(np.broadcast_to(size, self._at.shape)[index])
             for size in (self._movement, self._single)
         )
-        if steps is None:
+        if resolution is None:
             value = self._safely(lambda: np.array([self._memory.along(self._at, index)]))
             return self._seal(value, norm, movement, single)
-        step = grid_step(movement, steps)
+        step = grid_step(movement, resolution)
         count = self._safely(lambda: self._memory.count_along(self._at, index, step))
         sealed = self._seal(np.array([count], dtype=np.int64), norm, movement, single)
-        sealed.reach = replace(sealed.reach, grid=Grid(step, 1))
+        sealed.sensitivity = replace(sealed.sensitivity, grid=Grid(step, 1))
         return sealed
 
     def _check(self, index: int) -> None:
@@ -102,7 +102,7 @@ class Walk:
         return found
 
     def __repr__(self) -> str:
-        return f"Walk({type(self._query).__name__})"
+        return f"CoordinateGradient({type(self._query).__name__})"
 
     def __reduce__(self) -> Any:
         raise Refused("a walk holds private data and is not pickled.")

@@ -1,4 +1,5 @@
-"""Reach: who can move a sealed value, how far, in which norm, through which view. All public."""
+"""Sensitivity: who can move a sealed value, how far, in which norm, through which view. All
+public."""
 
 from __future__ import annotations
 
@@ -6,21 +7,21 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from privopt.privacy.events import FULL, ROOT, Cell, LanePosition, Sampling
+from privopt.privacy.events import FULL, ROOT, Cell, RunningSumPosition, Sampling
 
-ReachNorm = str
+SensitivityNorm = str
 """``l1``, ``l2``, ``l3.5``, ``linf``: the norm with that exponent. ``coordinates``: a bound for
 each of them. ``range``: the largest minus the smallest change of any coordinate, what matters for a
 choice among scores, which a change of all of them alike does not move. ``function``: see
 ``FunctionFacts``."""
 
 
-def norm_named(order: float) -> ReachNorm:
+def norm_named(order: float) -> SensitivityNorm:
     """The name of the l_r norm; every digit of r counts, since equal names mean equal norms."""
     return f"l{int(order) if float(order).is_integer() else float(order)!r}"
 
 
-def order_of(norm: ReachNorm) -> float:
+def order_of(norm: SensitivityNorm) -> float:
     """The exponent r of a norm named l<r>."""
     if norm[:1] != "l":
         raise ValueError(f"{norm} is not a norm with an exponent.")
@@ -56,7 +57,7 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class Sensitivity:
     """How far one record can move a sealed value.
 
     ``radius`` is the movement under the oracle's neighbouring relation; ``single`` the size of one
@@ -65,12 +66,12 @@ class Reach:
     bounds on its movement times the grid's step.
     """
 
-    norm: ReachNorm
+    norm: SensitivityNorm
     radius: Any
     single: Any
     cells: tuple[Cell, ...] = (ROOT,)
     view: int = 0
     sampling: Sampling = FULL
-    lane: LanePosition | None = None
+    running_sum: RunningSumPosition | None = None
     facts: FunctionFacts | None = None
     grid: Grid | None = None

@@ -18,7 +18,7 @@ def clipped(
     """Rows and labels as sums take them, factors that clip the rows, which of them count, sizes."""
     xp = array_namespace(X)
     X = single_or_double(xp, X)
-    X = within(xp, X, bounds.entries)
+    X = clipped_entries(xp, X, bounds.entries)
     y = labels_like(y, X, X.dtype, classification)
     norms = row_norms(xp, X)
     # Rows whose squares would overflow in their own type are rescaled; NaN compares false.
@@ -26,7 +26,7 @@ def clipped(
     active = None
     broken = ~xp.isfinite(y)
     if bool(xp.any(wild)) or bool(xp.any(broken)):
-        X, y, norms, active = tame(xp, X, y, norms, wild, broken)
+        X, y, norms, active = sanitized(xp, X, y, norms, wild, broken)
     scale = row_scales(xp, X, norms, bounds)
     norms = norms if scale is None else norms * scale
     sizes = norms
@@ -89,7 +89,7 @@ def order_norms(xp: Any, X: Any, order: float) -> Any:
     return largest * powers ** (1 / order) * (1 + 4 * float(xp.finfo(X.dtype).eps))
 
 
-def within(xp: Any, X: Any, bound: float) -> Any:
+def clipped_entries(xp: Any, X: Any, bound: float) -> Any:
     """X with its finite entries clipped; a copy only if one of them has to be."""
     if math.isinf(bound) or 0 in X.shape:
         return X
@@ -98,7 +98,9 @@ def within(xp: Any, X: Any, bound: float) -> Any:
     return xp.where(outside, xp.sign(X) * bound, X) if bool(xp.any(outside)) else X
 
 
-def tame(xp: Any, X: Any, y: Any, norms: Any, wild: Any, broken: Any) -> tuple[Any, Any, Any, Any]:
+def sanitized(
+    xp: Any, X: Any, y: Any, norms: Any, wild: Any, broken: Any
+) -> tuple[Any, Any, Any, Any]:
     """Copy the data, empty the rows that are not numbers, rescale those whose square overflows."""
     X, y = xp.asarray(X, copy=True), xp.asarray(y, copy=True)
     missing = ~xp.all(xp.isfinite(X), axis=1) | broken

@@ -8,7 +8,7 @@ from typing import Any
 
 from privopt.ledger import Dataset
 from privopt.mechanisms import CorrelatedGaussian
-from privopt.oracle.reach import Reach
+from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy import Budget, Certificate, Refused, spend
 from privopt.privacy.events import Event, StreamPath, StreamPosition
 from privopt.torch.noise import TensorGaussian
@@ -16,17 +16,19 @@ from privopt.torch.noise import TensorGaussian
 
 def events(
     mechanism: TensorGaussian | CorrelatedGaussian,
-    reaches: Iterable[Reach],
+    sensitivities: Iterable[Sensitivity],
     path: StreamPath | None,
 ) -> Iterator[Event]:
     """The events of a run's first steps, which follow from public facts."""
-    for step, reach in enumerate(reaches):
+    for step, sensitivity in enumerate(sensitivities):
         row = None if path is None else StreamPosition(path, step)
-        name, kinds = type(mechanism).__name__, mechanism.kinds(reach)
-        yield Event(name, kinds, reach.cells, reach.view, reach.sampling, None, row)
+        name, kinds = type(mechanism).__name__, mechanism.kinds(sensitivity)
+        yield Event(
+            name, kinds, sensitivity.cells, sensitivity.view, sensitivity.sampling, None, row
+        )
 
 
-class Bill:
+class Payment:
     """One charge for all steps of the plan, made before the first of them releases anything.
 
     A run that ends early stays charged. A run that goes on elsewhere was charged where it began.
@@ -37,10 +39,10 @@ class Bill:
         account: Dataset | None,
         budget: Budget,
         mechanism: TensorGaussian | CorrelatedGaussian,
-        reaches: list[Reach],
+        sensitivities: list[Sensitivity],
     ) -> None:
         self._account, self._budget = account, budget
-        self._mechanism, self._reaches = mechanism, reaches
+        self._mechanism, self._reaches = mechanism, sensitivities
         self._open: Any = None
         self.mark: dict[str, Any] | None = None
 
@@ -55,7 +57,7 @@ class Bill:
             )
         path = None
         if isinstance(self._mechanism, CorrelatedGaussian):
-            cells = [reach.cells for reach in self._reaches]
+            cells = [sensitivity.cells for sensitivity in self._reaches]
             path = StreamPath(self._mechanism.factorization, None, cells)
         planned = spend(events(self._mechanism, self._reaches, path))
         self._open = self._account.reserve(planned, self._budget, what="torch", touched=True)

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from privopt.oracle.queries import CoordinateClippedGradient
-from privopt.oracle.reach import Reach
 from privopt.oracle.sealed import KEY, Sealed
+from privopt.oracle.sensitivity import Sensitivity
 from privopt.oracle.vertex_draw import VertexDraw
 from privopt.privacy.budget import Refused
 
@@ -33,7 +33,7 @@ RENEW = 0.25
 """Stale slopes are all renewed when margins have shrunk to this part: a public schedule."""
 
 
-class Trail:
+class IncrementalGradient:
     """Margins and slopes of records, columns of their rows. A sealed payload."""
 
     __slots__ = (
@@ -141,23 +141,25 @@ class Trail:
 
 
 class VertexPath:
-    """The public side of a trail: steps go in, sealed gradients come out."""
+    """The public side of a followed gradient: steps go in, sealed gradients come out."""
 
-    __slots__ = ("_point", "_reach", "_shrunk", "_trail")
+    __slots__ = ("_followed", "_point", "_sensitivity", "_shrunk")
 
-    def __init__(self, trail: Trail, start: np.ndarray, reach: Reach) -> None:
-        self._trail, self._reach = trail, reach
+    def __init__(
+        self, incremental_gradient: IncrementalGradient, start: np.ndarray, sensitivity: Sensitivity
+    ) -> None:
+        self._followed, self._sensitivity = incremental_gradient, sensitivity
         self._point, self._shrunk = np.array(start), 1.0
 
     def gradient(self) -> Sealed:
         """The gradient where the path stands, and wherever it will stand: the value follows."""
-        return Sealed(KEY, self._trail, self._reach)
+        return Sealed(KEY, self._followed, self._sensitivity)
 
     def move(self, coordinate: int, value: float, step: float) -> None:
         """theta <- (1 - step) theta + step * value * e_coordinate; all of it public."""
         if not 0 < step <= 1:
             raise ValueError(f"a step lies in (0, 1], got {step!r}.")
-        self._trail.move(coordinate, value, step)
+        self._followed.move(coordinate, value, step)
         if step == 1 or self._shrunk < 1e-100:
             self._point = np.zeros_like(self._point) if step == 1 else self._point * self._shrunk
             self._shrunk = 1.0
@@ -169,7 +171,7 @@ class VertexPath:
         return self._shrunk * self._point
 
     def __repr__(self) -> str:
-        return f"VertexPath(dimension={self._point.size}, view={self._reach.view})"
+        return f"VertexPath(dimension={self._point.size}, view={self._sensitivity.view})"
 
     def __reduce__(self) -> Any:
         raise Refused("a path holds private data and is not pickled.")

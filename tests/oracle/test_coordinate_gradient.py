@@ -21,8 +21,8 @@ from privopt.oracle import (
     RowBounds,
     SquaresAlong,
 )
+from privopt.oracle.coordinate_gradient import ColumnMemory
 from privopt.oracle.sealed import KEY
-from privopt.oracle.walk import ColumnMemory
 from privopt.privacy import Refused
 from privopt.privacy.budget import NEIGHBOURING
 
@@ -93,7 +93,7 @@ def test_a_walk_gives_what_a_question_gives(kind, bounds, loss):
     rng, start = np.random.default_rng(1), np.full(oracle.dimension, 0.1)
     tolerance = 1e-5 if kind == "single precision" else 1e-12
     for every in (1, 7, 50):
-        at, walk = start.copy(), view.walk(query, start)
+        at, walk = start.copy(), view.coordinate_gradient(query, start)
         for step in range(40):
             j = int(rng.integers(p))
             at[j] = rng.normal()
@@ -112,27 +112,30 @@ def test_reaches_are_those_of_the_question(relation):
     bounds = BOUNDS["entries, intercept"]
     view = oracle_over(*data(), bounds, relation).everything()
     query = CoordinateClippedGradient(Logistic(), 0.45, bounds, P + 1, "coordinates")
-    walk = view.walk(query, np.zeros(P + 1))
-    asked, walked = view.ask(query).reach, walk.ask().reach
+    walk = view.coordinate_gradient(query, np.zeros(P + 1))
+    asked, walked = view.ask(query).sensitivity, walk.ask().sensitivity
     assert (walked.norm, walked.view, walked.cells) == (asked.norm, asked.view, asked.cells)
     np.testing.assert_array_equal(walked.radius, asked.radius)
     np.testing.assert_array_equal(walked.single, asked.single)
     twice = 2 if relation == "replace_one" else 1
     for index, bound in ((0, 0.8), (P, 0.5)):
-        along = walk.ask_along(index, "l1").reach
+        along = walk.ask_along(index, "l1").sensitivity
         assert (along.norm, along.radius, along.single) == (
             "l1",
             pytest.approx(twice * 0.45 * bound),
             pytest.approx(0.45 * bound),
         )
     uniform = CoordinateClippedGradient(Logistic(), 0.45, bounds, P + 1)
-    assert view.walk(uniform, np.zeros(P + 1)).ask_along(P).reach.single == 0.45 * 0.8
+    assert (
+        view.coordinate_gradient(uniform, np.zeros(P + 1)).ask_along(P).sensitivity.single
+        == 0.45 * 0.8
+    )
 
 
 def test_other_questions_are_asked_anew():
     bounds = RowBounds(0.9)
     view, query = oracle_over(*data(), bounds).everything(), ClippedGradient(Logistic(), 0.3)
-    walk = view.walk(query, np.zeros(P))
+    walk = view.coordinate_gradient(query, np.zeros(P))
     walk.move(3, 0.7)
     at = np.zeros(P)
     at[3] = 0.7
@@ -155,7 +158,11 @@ def test_a_gram_matrix_gives_the_gradient(kind, bounds):
     plain = CoordinateClippedGradient(Squared(residual_clip=1.0), 1.0, bounds, p, "coordinates")
     np.testing.assert_array_equal(query.radius(), plain.radius())
     np.testing.assert_array_equal(query.diameter(), plain.diameter())
-    walk, at, rng = view.walk(query, np.zeros(p)), np.zeros(p), np.random.default_rng(3)
+    walk, at, rng = (
+        view.coordinate_gradient(query, np.zeros(p)),
+        np.zeros(p),
+        np.random.default_rng(3),
+    )
     for _ in range(30):
         j = int(rng.integers(p))
         at[j] = rng.uniform(-1, 1) * 0.5 / p / bounds.each(p)[j]
@@ -171,12 +178,12 @@ def test_a_gram_matrix_is_not_asked_where_a_residual_could_pass_the_clip():
     bounds = BOUNDS["entries"]
     view = oracle_over(*data(), bounds, classification=False).everything()
     query = GramGradient(1.0, 0.5, bounds, P)
-    walk, edge = view.walk(query, np.zeros(P)), 0.5 / 0.8
+    walk, edge = view.coordinate_gradient(query, np.zeros(P)), 0.5 / 0.8
     walk.move(0, edge)
     with pytest.raises(Refused, match="shorten the step"):
         walk.move(1, -0.01)
     with pytest.raises(Refused, match="shorten the step"):
-        view.walk(query, np.full(P, 0.1))
+        view.coordinate_gradient(query, np.full(P, 0.1))
     with pytest.raises(Refused, match="could not be computed"):  # the same, details withheld
         view.ask(query, np.full(P, 0.1))
     for wrong in ((1.0, 1.0), (1.0, 0.0), (math.inf, 1.0)):
@@ -212,8 +219,8 @@ def test_squares_move_by_one_record_under_every_relation():
     bounds = BOUNDS["entries, intercept"]
     for relation in NEIGHBOURING:
         view = oracle_over(*data(), bounds, relation).everything()
-        assert view.ask(SquaresAlong(0, bounds, P + 1)).reach.radius == pytest.approx(0.64)
-        assert view.ask(SquaresAlong(P, bounds, P + 1)).reach.radius == pytest.approx(0.25)
+        assert view.ask(SquaresAlong(0, bounds, P + 1)).sensitivity.radius == pytest.approx(0.64)
+        assert view.ask(SquaresAlong(P, bounds, P + 1)).sensitivity.radius == pytest.approx(0.25)
     with pytest.raises(ValueError, match="finite bounds"):
         SquaresAlong(0, RowBounds(math.inf), P)
 
@@ -223,8 +230,8 @@ def test_a_walk_shows_nothing(monkeypatch):
     bounds = BOUNDS["entries"]
     view = oracle_over(*data(), bounds).everything()
     query = CoordinateClippedGradient(Logistic(), 0.45, bounds, P, "coordinates")
-    walk = view.walk(query, np.zeros(P))
-    assert repr(walk) == "Walk(CoordinateClippedGradient)"
+    walk = view.coordinate_gradient(query, np.zeros(P))
+    assert repr(walk) == "CoordinateGradient(CoordinateClippedGradient)"
     for action in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(Refused):
             action(walk)
@@ -234,10 +241,10 @@ def test_a_walk_shows_nothing(monkeypatch):
     walk.move(1, 0.5)
     np.testing.assert_array_equal(kept.open(KEY), before)
     with pytest.raises(ValueError, match="length 7"):
-        view.walk(query, np.zeros(3))
+        view.coordinate_gradient(query, np.zeros(3))
     other = CoordinateClippedGradient(Logistic(), 0.45, BOUNDS["norm, intercept"], P)
     with pytest.raises(Refused, match="bounds"):
-        view.walk(other, np.zeros(P))
+        view.coordinate_gradient(other, np.zeros(P))
     for wrong in (-1, P):
         with pytest.raises(ValueError, match="between 0 and 6"):
             walk.ask_along(wrong)
@@ -263,17 +270,23 @@ def test_counts_along_a_walk(kind, bounds):
         oracle = oracle_over(KINDS[kind](rows), labels, bounds)
         query = CoordinateClippedGradient(Logistic(), 0.3, bounds, oracle.dimension, "coordinates")
         view = oracle.everything()
-        walk, found = view.walk(query, np.full(oracle.dimension, 0.1)), []
+        walk, found = view.coordinate_gradient(query, np.full(oracle.dimension, 0.1)), []
         for j in (0, 3, oracle.dimension - 1):
             walk.move(j, 0.7)
-            sealed = walk.ask_along(j, steps=steps)
+            sealed = walk.ask_along(j, resolution=steps)
             question = SquaresAlong(j, bounds, oracle.dimension)
-            square = view.ask(question, steps=steps)
+            square = view.ask(question, resolution=steps)
             found += [int(sealed.open(KEY)[0]), int(square.open(KEY)[0])]
-            off = N * sealed.reach.grid.step + 1e-5
-            assert abs(found[-2] * sealed.reach.grid.step - walk.ask_along(j).open(KEY)[0]) <= off
-            off = N * square.reach.grid.step + 1e-5
-            assert abs(found[-1] * square.reach.grid.step - view.ask(question).open(KEY)[0]) <= off
+            off = N * sealed.sensitivity.grid.step + 1e-5
+            assert (
+                abs(found[-2] * sealed.sensitivity.grid.step - walk.ask_along(j).open(KEY)[0])
+                <= off
+            )
+            off = N * square.sensitivity.grid.step + 1e-5
+            assert (
+                abs(found[-1] * square.sensitivity.grid.step - view.ask(question).open(KEY)[0])
+                <= off
+            )
         return np.array(found)
 
     whole, order = counted(X, y), rng.permutation(N)
@@ -287,6 +300,6 @@ def test_counts_along_a_walk(kind, bounds):
 def test_a_gram_matrix_is_not_counted():
     bounds = BOUNDS["entries"]
     view = oracle_over(*data(False), bounds, classification=False).everything()
-    walk = view.walk(GramGradient(2.0, 1.0, bounds, P), np.zeros(P))
+    walk = view.coordinate_gradient(GramGradient(2.0, 1.0, bounds, P), np.zeros(P))
     with pytest.raises(Refused, match="has no answer in integers"):
-        walk.ask_along(0, steps=100.0)
+        walk.ask_along(0, resolution=100.0)

@@ -1,4 +1,4 @@
-"""The parameter ``hardened``: exact integers by default, on request only those, or none."""
+"""The parameter ``discrete_noise``: exact integers by default, on request only those, or none."""
 
 import numpy as np
 import pytest
@@ -46,11 +46,11 @@ def test_every_release_of_the_default_path_is_exact(records, kind, delta, option
     assert model.privacy_.numerics["exact_releases"] == model.privacy_.releases
     assert 0 < model.privacy_.numerics["epsilon"] < 1e-12
     assert 0 < model.privacy_.numerics["delta"] < 1e-26
-    plain = clone(model).set_params(hardened=False).fit(*records)
+    plain = clone(model).set_params(discrete_noise=False).fit(*records)
     assert plain.privacy_.numerics is None
     assert plain.privacy_.epsilon == pytest.approx(model.privacy_.epsilon, rel=1e-6)
     assert plain.plan_.name == model.plan_.name
-    hard = clone(model).set_params(hardened=True).fit(*records)
+    hard = clone(model).set_params(discrete_noise=True).fit(*records)
     assert hard.plan_.settings == model.plan_.settings
 
 
@@ -58,23 +58,25 @@ def test_true_takes_solvers_that_can_and_no_others(records):
     problem = Problem(Logistic(), L2Ball(2.0))
     facts, budget = Facts(problem, 200, 3, "zero_out"), Budget(1.0, 1e-6)
     hard = rank(facts, budget, True)
-    assert all(plan.solver.hardens and plan.settings.hardened for plan in hard.plans)
+    assert all(
+        plan.solver.has_discrete_noise and plan.settings.discrete_noise for plan in hard.plans
+    )
     assert "floating point" in hard.refused["bolt_on_sgd"]
     assert {plan.name for plan in hard.plans} < {plan.name for plan in rank(facts, budget).plans}
     with pytest.raises(Refused, match="bolt_on_sgd adds its noise in floating point"):
-        solve(problem, *records, budget=budget, solver="bolt_on_sgd", hardened=True)
-    assert choose(facts, budget, "bolt_on_sgd", hardened=False).name == "bolt_on_sgd"
+        solve(problem, *records, budget=budget, solver="bolt_on_sgd", discrete_noise=True)
+    assert choose(facts, budget, "bolt_on_sgd", discrete_noise=False).name == "bolt_on_sgd"
     tiny = Facts(Problem(Hinge(), L2Ball(2.0)), 200, 3, "zero_out")
     with pytest.raises(Refused, match="no solver applies"):
-        choose(tiny, Budget(1e-9), hardened=True)
+        choose(tiny, Budget(1e-9), discrete_noise=True)
 
 
 @pytest.mark.parametrize("value", ["yes", None, 1, 0.5])
 def test_other_values_are_refused_in_one_sentence(records, value):
-    with pytest.raises(ValueError, match='hardened must be True, False or "auto"'):
-        LogisticRegression(hardened=value).fit(*records)
-    with pytest.raises(ValueError, match='hardened must be True, False or "auto"'):
-        solve(Problem(Logistic()), *records, budget=Budget(1.0), hardened=value)
+    with pytest.raises(ValueError, match='discrete_noise must be True, False or "auto"'):
+        LogisticRegression(discrete_noise=value).fit(*records)
+    with pytest.raises(ValueError, match='discrete_noise must be True, False or "auto"'):
+        solve(Problem(Logistic()), *records, budget=Budget(1.0), discrete_noise=value)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
@@ -84,7 +86,9 @@ def test_it_costs_no_accuracy(delta):
     for n, p in ((1000, 5), (100_000, 50), (1_000_000, 20)):
         facts, budget = Facts(problem, n, p, "zero_out"), Budget(1.0, delta)
         for name in ("objective_perturbation", "output_perturbation"):
-            hard, plain = (choose(facts, budget, name, hardened=h).settings for h in (True, False))
+            hard, plain = (
+                choose(facts, budget, name, discrete_noise=h).settings for h in (True, False)
+            )
             assert hard.noise_multiplier == plain.noise_multiplier
             assert hard.bound <= 1.01 * plain.bound
-            assert choose(facts, budget, name).settings.hardened
+            assert choose(facts, budget, name).settings.discrete_noise
