@@ -8,7 +8,12 @@ from privopt.mechanisms.additive import (
     NormGamma,
 )
 from privopt.mechanisms.best_of import BestOf
-from privopt.mechanisms.correlated import CorrelatedGaussian
+from privopt.mechanisms.correlated import (
+    CorrelatedGaussian,
+    DiscreteCorrelatedGaussian,
+    correlated_noise,
+    resolution_of,
+)
 from privopt.mechanisms.exponential_density import ExponentialDensity
 from privopt.mechanisms.gate import HOOK, Gate, Hook, Steps, same_event
 from privopt.mechanisms.grid_walk import GridWalk
@@ -33,6 +38,7 @@ __all__ = [
     "HOOK",
     "BestOf",
     "CorrelatedGaussian",
+    "DiscreteCorrelatedGaussian",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "DiscreteNormGamma",
@@ -57,8 +63,10 @@ __all__ = [
     "Standardizer",
     "Steps",
     "choose_discrete",
+    "correlated_noise",
     "gaussian_noise",
     "laplace_noise",
     "norm_gamma_noise",
+    "resolution_of",
     "same_event",
 ]
