@@ -18,13 +18,23 @@ import numpy as np
 from privopt.estimators.participants import Participants
 from privopt.estimators.public_trace import PublicTrace
 from privopt.ledger import SEEDED, Dataset
-from privopt.mechanisms import HOOK, CorrelatedGaussian, Gate, Steps
+from privopt.mechanisms import (
+    HOOK,
+    CorrelatedGaussian,
+    Gate,
+    Steps,
+    choose_correlated,
+    correlated_noise,
+    grid_of,
+    resolution_of,
+)
 from privopt.mechanisms.checkpoint import AGAIN, Checkpoint
+from privopt.mechanisms.mechanism import Exact
 from privopt.noise import Source, fresh_name
 from privopt.oracle import Oracle, Query, RowBounds
 from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy import Accountant, Budget, Certificate, Event, Log, Refused, spend
-from privopt.privacy.events import FULL, ROOT, StreamPath, StreamPosition
+from privopt.privacy.events import FULL, ROOT, Numerics, StreamPath, StreamPosition
 from privopt.privacy.factorizations import Factorization, named
 from privopt.privacy.factorizations.open_ended import OpenEnded
 from privopt.privacy.kinds import GaussianKind
@@ -120,9 +130,12 @@ class OnlineRun:
         self._process, self._whole = os.getpid(), True
         self.factorization = recipe.factorization(sum(stream.steps for stream in spent))
         self.multiplier = recipe.multiplier(self.factorization, spent)
-        self._mechanisms = [
-            CorrelatedGaussian(self.factorization, self.multiplier, recipe.rule) for _ in leaders
-        ]
+        noise = self.factorization, self.multiplier, recipe.rule
+        self._coordinates = self.leaders[0].coordinates
+        whole = choose_correlated(None, *noise, coordinates=self._coordinates)
+        self._mechanisms = [correlated_noise(*noise, discrete_noise=whole) for _ in leaders]
+        self._resolution = resolution_of(self._mechanisms[0])
+        self._row_norms: np.ndarray | None = None
         declared = Steps(self._declared, recipe.models)
         self._gate = Gate(source, declared=declared, hook=HOOK.get())
         self._gate.past(self._past())
@@ -166,7 +179,9 @@ class OnlineRun:
         ):
             if index:
                 oracle = oracle.labelled(labels[index], classification=self.recipe.classification)
-            sealed = oracle.everything().ask(self.recipe.query, self.thetas[index])
+            sealed = oracle.everything().ask(
+                self.recipe.query, self.thetas[index], resolution=self._resolution
+            )
             self._whole = False  # from here on the noise has moved
             released = self._gate.release(mechanism, sealed)
             leader = copy.copy(leader)
@@ -195,8 +210,20 @@ class OnlineRun:
 
     def noise(self, live: int) -> float:
         """Standard deviation of a coordinate of the sums after so many steps of this stream."""
-        own = self.multiplier * self.recipe.sensitivity * _row_norm(self.factorization, live)
-        return math.hypot(own, self.spent[-1].noise if self.spent else 0.0)
+        scale = self._mechanisms[0].noise_multiplier * self.recipe.sensitivity
+        return math.hypot(
+            scale * self._row_norm(live), self.spent[-1].noise if self.spent else 0.0
+        )
+
+    def _row_norm(self, steps: int) -> float:
+        """Noise of the sums after so many steps, in units of that of one; of all steps at once."""
+        if not steps:
+            return 0.0
+        if isinstance(self.factorization, OpenEnded):
+            return self.factorization.row_norm(steps)
+        if self._row_norms is None:
+            self._row_norms = self.factorization.row_norms()
+        return float(self._row_norms[steps - 1])
 
     # ------------------------------------------------------------ what it has cost
     def certificate(self, settings: dict[str, Any], assumptions: tuple[str, ...]) -> Certificate:
@@ -255,9 +282,9 @@ class OnlineRun:
         """What each release may be, model after model; streams refuse a step beyond their last."""
         model, query = index % self.recipe.models, self.recipe.query
         radius = float(query.radius())
-        return self._mechanisms[model], Sensitivity(
-            query.norm, self.recipe.sensitivity, radius, view=model + 1
-        )
+        mechanism, moved = self._mechanisms[model], self.recipe.sensitivity
+        grid = grid_of(mechanism, moved, self._coordinates)
+        return mechanism, Sensitivity(query.norm, moved, radius, view=model + 1, grid=grid)
 
     def _past(self) -> Iterator[Event]:
         """The releases of streams that were given up: k Gaussians of mu/sqrt(k) lose what one of mu
@@ -276,8 +303,17 @@ class OnlineRun:
         for mechanism in self._mechanisms:
             kinds = (GaussianKind(1 / self.multiplier, self._share() / self.multiplier),)
             path = StreamPath(mechanism.factorization, mechanism.participation, [])
-            position = StreamPosition(path, released - 1)
-            yield Event("CorrelatedGaussian", kinds, (ROOT,), 0, FULL, None, position)
+            position, name = StreamPosition(path, released - 1), type(mechanism).__name__
+            numerics = self._numerics(released)
+            yield Event(name, kinds, (ROOT,), 0, FULL, None, position, numerics)
+
+    def _numerics(self, released: int) -> Numerics | None:
+        """What the samplers of so many steps of one model add."""
+        mechanism, sensitivity = self._declared(0)
+        if not isinstance(mechanism, Exact):
+            return None
+        one = mechanism.numerics(sensitivity)
+        return one and Numerics(released * one.log_ratio, released * one.distance)
 
     def _share(self) -> float:
         return float(self.recipe.query.radius()) / self.recipe.sensitivity
@@ -354,14 +390,6 @@ class OnlineRun:
             state["noise"]["vectors"] = [found[f"{index}.{place}"] for place in range(count)]
             self._gate.resume(mechanism, state)
         self._gate.resumed(self.live * self.recipe.models)
-
-
-def _row_norm(factorization: Factorization, steps: int) -> float:
-    if not steps:
-        return 0.0
-    if isinstance(factorization, OpenEnded):
-        return factorization.row_norm(steps)
-    return float(factorization.row_norms()[steps - 1])
 
 
 def _listed(value: Any) -> Any:

@@ -11,7 +11,9 @@ from privopt.mechanisms.best_of import BestOf
 from privopt.mechanisms.correlated import (
     CorrelatedGaussian,
     DiscreteCorrelatedGaussian,
+    choose_correlated,
     correlated_noise,
+    grid_of,
     resolution_of,
 )
 from privopt.mechanisms.exponential_density import ExponentialDensity
@@ -62,9 +64,11 @@ __all__ = [
     "StableSGD",
     "Standardizer",
     "Steps",
+    "choose_correlated",
     "choose_discrete",
     "correlated_noise",
     "gaussian_noise",
+    "grid_of",
     "laplace_noise",
     "norm_gamma_noise",
     "resolution_of",

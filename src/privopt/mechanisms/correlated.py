@@ -30,7 +30,8 @@ from privopt.noise.discrete import (
     top_for,
 )
 from privopt.noise.source import volume
-from privopt.oracle.sensitivity import Sensitivity, SensitivityNorm
+from privopt.oracle.counting import grid_step
+from privopt.oracle.sensitivity import Grid, Sensitivity, SensitivityNorm
 from privopt.privacy.budget import Refused
 from privopt.privacy.events import ROOT, Cell, Numerics, Sampling, StreamPath, StreamPosition
 from privopt.privacy.factorizations import Factorization, NoiseStream, Rounding
@@ -163,20 +164,43 @@ def correlated_noise(
     multiplier: float,
     participation: Participation | None = None,
     *,
-    coordinates: int = 1,
-    records: int = 1,
-    discrete: bool = True,
+    discrete_noise: bool,
 ) -> CorrelatedGaussian:
-    """Correlated noise in integers where there is room for so many coordinates and for the sum of
-    so many records, else in floating point. All of this is public."""
-    if discrete:
-        try:
-            whole = DiscreteCorrelatedGaussian(factorization, multiplier, participation)
-        except ValueError:
-            whole = None  # no stream of integers, or no room on the grid
-        if whole is not None and whole.fits(coordinates) and room(whole.resolution, records):
-            return whole
-    return CorrelatedGaussian(factorization, multiplier, participation)
+    """Correlated noise on exact integers, or in floating point."""
+    kind = DiscreteCorrelatedGaussian if discrete_noise else CorrelatedGaussian
+    return kind(factorization, multiplier, participation)
+
+
+def choose_correlated(
+    wish: bool | None,
+    factorization: Factorization,
+    multiplier: float,
+    participation: Participation | None = None,
+    *,
+    coordinates: int,
+    records: int = 1,
+) -> bool:
+    """Whether correlated noise is hardened: where it can be, unless told. All of this is public;
+    ``records`` take part in one step."""
+    if wish is False:
+        return False
+    try:
+        whole = DiscreteCorrelatedGaussian(factorization, multiplier, participation)
+        possible = whole.fits(coordinates) and room(whole.resolution, records)
+    except ValueError:
+        possible = False  # no stream of integers, or no room on the grid
+    if wish and not possible:
+        raise ValueError(
+            "discrete_noise=True needs noise with a stream of integers, and room on their grid: "
+            'leave it out, or use noise="blt" or fewer steps and coordinates.'
+        )
+    return possible
+
+
+def grid_of(mechanism: CorrelatedGaussian, moved: float, coordinates: int) -> Grid | None:
+    """The grid of a sum that moves by so much, if the noise has integers."""
+    resolution = resolution_of(mechanism)
+    return None if resolution is None else Grid(grid_step(moved, resolution), coordinates)
 
 
 def resolution_of(mechanism: CorrelatedGaussian) -> float | None:

@@ -151,6 +151,34 @@ class LeastSquaresMoments:
         )
         return np.concatenate([svec(gram) / size**2, cross / (self.label_bound * size)])
 
+    def count(self, rows: Rows, at: np.ndarray, step: float) -> np.ndarray:
+        """Each record's vector is shortened by as many steps as it has coordinates, in l2: two of
+        them that are cut off differ by no more besides, so both bounds hold."""
+        if rows.bounds != self.bounds:
+            raise Refused("the rows' bounds are not those of the question.")
+        p = rows.dimension
+        size = p * (p + 3) // 2
+        short = 1 - margin(size) - math.sqrt(size) * step
+        if not short > 0:
+            raise Refused("there are too many moments for integers on this grid.")
+        first, second = np.triu_indices(p)
+        weights = np.where(first == second, 1.0, math.sqrt(2)) / self.bounds.size**2
+
+        def counted(E: Any, y: Any, sizes: Any) -> np.ndarray:
+            E = E.toarray() if sp.issparse(E) else E
+            lengths = np.sqrt(np.einsum("ij,ij->i", E, E))
+            E = E * shorten(lengths, self.bounds.size, p)[:, None]
+            labels = np.clip(y, -self.label_bound, self.label_bound) * (short / step)
+            parts = np.empty((len(E), size))
+            np.multiply(E[:, first], E[:, second], out=parts[:, : len(first)])
+            parts[:, : len(first)] *= weights * (short / step)
+            parts[:, len(first) :] = E * (labels / (self.label_bound * self.bounds.size))[:, None]
+            parts[~np.isfinite(parts)] = 0.0  # an integer made of NaN would be the smallest of all
+            return np.trunc(parts, out=parts).astype(np.int64).sum(axis=0)
+
+        found = rows.precise().effective(counted, max(1, (1 << 16) // size))
+        return sum(found, np.zeros(size, dtype=np.int64))
+
 
 def feature_norms(X: Any) -> np.ndarray:
     """l2 norm of each row of a NumPy or SciPy matrix."""

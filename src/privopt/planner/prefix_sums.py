@@ -10,7 +10,16 @@ from typing import Any, cast
 import numpy as np
 
 from privopt.ledger import SEEDED, Dataset, Reservation, account_for
-from privopt.mechanisms import HOOK, CorrelatedGaussian, Gate, Steps
+from privopt.mechanisms import (
+    HOOK,
+    CorrelatedGaussian,
+    Gate,
+    Steps,
+    choose_correlated,
+    correlated_noise,
+    grid_of,
+    resolution_of,
+)
 from privopt.noise import Source, source_for
 from privopt.oracle import Oracle, RowBounds, RowSum
 from privopt.oracle.sensitivity import Sensitivity
@@ -52,9 +61,8 @@ class PrefixSums(Iterator[np.ndarray]):
         squared = factorization.sensitivity_squared(participation)
         mu = gaussian_mu(budget.epsilon, budget.delta)
         # In units of the sensitivity, which is twice the bound under replace_one.
-        self._mechanism = CorrelatedGaussian(
-            factorization, math.sqrt(squared) / mu * (1 + 1e-12), participation
-        )
+        self._noise = factorization, math.sqrt(squared) / mu * (1 + 1e-12), participation
+        self._settle(1)
         self._source = source
         self._paid = None if account is None else _charged(account, budget, mu, source)
         declared = Steps(self._declared)
@@ -65,14 +73,21 @@ class PrefixSums(Iterator[np.ndarray]):
     def _declared(self, step: int) -> tuple[CorrelatedGaussian, Sensitivity]:
         """What each step may release; the stream itself refuses one beyond its last."""
         moved = records_moved(self._budget.neighbouring) * self._bound
-        return self._mechanism, Sensitivity("l2", moved, self._bound, view=1)
+        grid = grid_of(self._mechanism, moved, self._coordinates)
+        return self._mechanism, Sensitivity("l2", moved, self._bound, view=1, grid=grid)
+
+    def _settle(self, coordinates: int) -> None:
+        """Noise for so many coordinates, a public number: in integers where there is room."""
+        self._coordinates = coordinates
+        whole = choose_correlated(None, *self._noise, coordinates=coordinates)
+        self._mechanism = correlated_noise(*self._noise, discrete_noise=whole)
 
     @property
     def noise_std(self) -> np.ndarray:
         """Standard deviation of each coordinate's noise, one entry for each step so far."""
         steps, factorization = len(self._gate.log), self._mechanism.factorization
         records = records_moved(self._budget.neighbouring)
-        scale = self._mechanism.multiplier * records * self._bound
+        scale = self._mechanism.noise_multiplier * records * self._bound
         if isinstance(factorization, OpenEnded):
             return scale * np.array([factorization.row_norm(t) for t in range(1, steps + 1)])
         return scale * factorization.row_norms()[:steps]
@@ -114,6 +129,8 @@ class PrefixSums(Iterator[np.ndarray]):
         batch = _rows(item)
         if self._total is not None and batch.shape[1] != len(self._total):
             raise ValueError(f"all items of the stream have {len(self._total)} coordinates.")
+        if not len(self._gate.log):
+            self._settle(batch.shape[1])
         oracle = Oracle.over(
             batch,
             np.zeros(len(batch)),
@@ -122,7 +139,10 @@ class PrefixSums(Iterator[np.ndarray]):
             source=self._source,
             classification=False,
         )
-        step = self._gate.release(self._mechanism, oracle.everything().ask(RowSum(self._bound)))
+        sealed = oracle.everything().ask(
+            RowSum(self._bound), resolution=resolution_of(self._mechanism)
+        )
+        step = self._gate.release(self._mechanism, sealed)
         total = step if self._total is None else self._total + step
         self._total = total
         return total.copy()
