@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,11 @@ class CorrelatedGaussian:
         raise Refused("correlated noise has a memory: release it through a gate.")
 
 
+@lru_cache(maxsize=64)
+def _rounding(factorization: Factorization) -> Rounding | None:
+    return factorization.rounding(LARGEST)
+
+
 @dataclass(frozen=True, slots=True)
 class DiscreteCorrelatedGaussian(OnGrid, CorrelatedGaussian):
     """The same law in integers, on an integer sum: a_t = K_t - rint(sum over j < t of
@@ -100,16 +106,19 @@ class DiscreteCorrelatedGaussian(OnGrid, CorrelatedGaussian):
     """
 
     rounding: Rounding = field(init=False, repr=False, compare=False)
+    log_ratio: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_multiplier(self.multiplier)
-        rounding = self.factorization.rounding(LARGEST)
+        rounding = _rounding(self.factorization)
         if rounding is None or rounding.least < NARROWEST * rounding.most:
             raise ValueError(
                 f"{self.factorization.name} noise has no stream of integers here: use "
                 "CorrelatedGaussian."
             )
         object.__setattr__(self, "rounding", rounding)
+        narrowest = std_of(top_for(rounding.least / rounding.most))
+        object.__setattr__(self, "log_ratio", gaussian_log_ratio(narrowest))
         check_resolution(self.multiplier, self.resolution)
 
     @property
@@ -144,9 +153,7 @@ class DiscreteCorrelatedGaussian(OnGrid, CorrelatedGaussian):
             )
         if not sensitivity.sampling.full:
             raise Refused("integers in correlated noise are for all records, not for a sample.")
-        narrowest = std_of(top_for(self.rounding.least / self.rounding.most))
-        ratio = gaussian_log_ratio(narrowest)
-        return Numerics(count * ratio, count * (GAUSSIAN_DISTANCE + OUTSIDE))
+        return Numerics(count * self.log_ratio, count * (GAUSSIAN_DISTANCE + OUTSIDE))
 
     def noisy(
         self, noise: NoiseStream, payload: Any, sensitivity: Sensitivity, source: Source

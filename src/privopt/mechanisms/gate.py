@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from privopt.mechanisms.correlated import CorrelatedGaussian, Stream
-from privopt.mechanisms.mechanism import Exact, Mechanism
+from privopt.mechanisms.mechanism import Mechanism
 from privopt.noise import Source
 from privopt.numerics import NotConverged
 from privopt.oracle.sealed import KEY, Sealed
@@ -240,7 +240,7 @@ def _event(mechanism: Any, sensitivity: Sensitivity, row: StreamPosition | None)
         sensitivity.sampling,
         sensitivity.running_sum,
         row,
-        mechanism.numerics(sensitivity) if isinstance(mechanism, Exact) else None,
+        mechanism.numerics(sensitivity) if hasattr(mechanism, "numerics") else None,
     )
 
 

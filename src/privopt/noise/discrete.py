@@ -215,6 +215,7 @@ def std_of(top: int) -> float:
     return DIGIT_STD * math.sqrt(sum(BASE ** (2 * i) for i in range(GAUSSIAN_DIGITS - 1)) + top**2)
 
 
+@lru_cache(maxsize=256)
 def top_for(share: float) -> int:
     """The least weight of the highest digit that gives this share of ``GAUSSIAN_STD``, or more."""
     square = (share * GAUSSIAN_STD / DIGIT_STD) ** 2 - (std_of(0) / DIGIT_STD) ** 2
