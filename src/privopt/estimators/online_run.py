@@ -211,9 +211,7 @@ class OnlineRun:
     def noise(self, live: int) -> float:
         """Standard deviation of a coordinate of the sums after so many steps of this stream."""
         scale = self._mechanisms[0].noise_multiplier * self.recipe.sensitivity
-        return math.hypot(
-            scale * self._row_norm(live), self.spent[-1].noise if self.spent else 0.0
-        )
+        return math.hypot(scale * self._row_norm(live), self.spent[-1].noise if self.spent else 0.0)
 
     def _row_norm(self, steps: int) -> float:
         """Noise of the sums after so many steps, in units of that of one; of all steps at once."""
