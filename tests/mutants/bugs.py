@@ -904,8 +904,8 @@ def accounting() -> Iterator[Mutant]:
         "randomised response with half its epsilon",
         (
             kinds,
-            "_randomised_response_renyi",
-            _half_first(kinds._randomised_response_renyi),
+            "randomised_response_renyi",
+            _half_first(kinds.randomised_response_renyi),
         ),
         (kinds, "pure_distribution", _half_first(kinds.pure_distribution)),
     )
