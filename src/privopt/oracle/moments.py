@@ -162,7 +162,7 @@ class LeastSquaresMoments:
         if not short > 0:
             raise Refused("there are too many moments for integers on this grid.")
         first, second = np.triu_indices(p)
-        weights = np.where(first == second, 1.0, math.sqrt(2)) / self.bounds.size**2
+        weights = svec(np.ones((p, p))) / self.bounds.size**2
 
         def counted(E: Any, y: Any, sizes: Any) -> np.ndarray:
             E = E.toarray() if sp.issparse(E) else E
