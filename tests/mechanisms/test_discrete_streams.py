@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ from privopt.mechanisms import (
 )
 from privopt.mechanisms.correlated import LARGEST, ROUNDING_SHARE
 from privopt.noise import SeededSource
-from privopt.noise.discrete import GAUSSIAN_STD, TOP, std_of, top_for
+from privopt.noise.discrete import GAUSSIAN_STD, TOP, gaussian_log_ratio, std_of, top_for
 from privopt.oracle import ClippedGradient, Oracle, RowBounds
 from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy import Budget, Certificate
@@ -38,11 +40,13 @@ from privopt.privacy.factorizations import (
     Restarts,
     SquareRoot,
     Tree,
+    named,
 )
 from privopt.privacy.factorizations.open_ended import OpenEnded
 from privopt.privacy.participation import Participation
 from privopt.privacy.profiles import gaussian_delta
 
+PROOFS = Path(__file__).parents[2] / "docs" / "proofs" / "streams.md"
 STEPS = 16
 RULE = Participation.epochs(4, 4)
 ONCE = Participation.single_pass()
@@ -303,6 +307,22 @@ def test_a_sum_that_wraps_tells_no_more_than_the_noisy_integer():
     with np.errstate(over="ignore"):
         wrapped = np.rint(one / grid.step).astype(np.int64) + far
     assert np.array_equal(other, wrapped * grid.step)
+
+
+def test_the_printed_error_budget_is_the_one_that_is_computed():
+    """Each line of the table on the proofs page: a name, and the exponent of two it stays below."""
+    computed = {
+        "largest fresh integer": LARGEST,
+        "error of a past, `honaker`, $10^5$ steps": Honaker(10**5).rounding(LARGEST).error,
+        "error of a past, `blt`, one pass, $10^4$ steps": named("blt", 10**4)
+        .rounding(LARGEST)
+        .error,
+        "log ratio of fresh integers 64 times narrower": gaussian_log_ratio(GAUSSIAN_STD / 64),
+    }
+    table = dict(re.findall(r"^\| ([^|]+?) \| \$2\^\{(-?\d+)\}\$", PROOFS.read_text(), re.M))
+    assert set(table) == set(computed)
+    for name, value in computed.items():
+        assert 2.0 ** (int(table[name]) - 1) <= value <= 2.0 ** int(table[name]), name
 
 
 # ---------------------------------------------------------------- low-order bits

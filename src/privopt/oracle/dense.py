@@ -77,8 +77,13 @@ class DenseRows:
         if self._dtype != self._xp.float64:
             return self.precise().counted_sum(theta, weigh, bound, step)
 
+        at_origin = not np.any(theta)
+
         def block(X: Any, rows: slice, slope: Any, offset: float) -> np.ndarray:
-            z = self._settle(row_products(X, slope), rows, offset)
+            # At the origin every product is zero: one reading of the rows less.
+            y = self._y[rows]
+            products = self._xp.zeros_like(y) if at_origin else row_products(X, slope)
+            z = self._settle(products, rows, offset)
             weights = weigh(z, self._y[rows], self._sizes[rows])
             if self._active is not None:
                 weights = weights * self._active[rows]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from privopt.numerics.trust_region import svec
-from privopt.oracle.counting import as_numpy, margin, shorten, whole_steps
+from privopt.oracle.counting import EXACT, added, as_numpy, margin, shorten, whole_steps
 from privopt.oracle.rows import RawRows, RowBounds, Rows
 from privopt.oracle.sensitivity import SensitivityNorm
 from privopt.privacy.budget import Refused
@@ -161,22 +162,25 @@ class LeastSquaresMoments:
         short = 1 - margin(size) - math.sqrt(size) * step
         if not short > 0:
             raise Refused("there are too many moments for integers on this grid.")
-        first, second = np.triu_indices(p)
-        weights = svec(np.ones((p, p))) / self.bounds.size**2
+        weights = svec(np.ones((p, p)))
+        starts = np.cumsum([0, *range(p, 0, -1)])
 
         def counted(E: Any, y: Any, sizes: Any) -> np.ndarray:
             E = E.toarray() if sp.issparse(E) else E
             lengths = np.sqrt(np.einsum("ij,ij->i", E, E))
             E = E * shorten(lengths, self.bounds.size, p)[:, None]
-            labels = np.clip(y, -self.label_bound, self.label_bound) * (short / step)
-            parts = np.empty((len(E), size))
-            np.multiply(E[:, first], E[:, second], out=parts[:, : len(first)])
-            parts[:, : len(first)] *= weights * (short / step)
-            parts[:, len(first) :] = E * (labels / (self.label_bound * self.bounds.size))[:, None]
-            parts[~np.isfinite(parts)] = 0.0  # an integer made of NaN would be the smallest of all
-            return np.trunc(parts, out=parts).astype(np.int64).sum(axis=0)
+            labels = np.clip(y, -self.label_bound, self.label_bound) / self.label_bound
+            E *= math.sqrt(short / step) / self.bounds.size
+            total = np.empty(size, dtype=np.int64)
+            for i, (start, stop) in enumerate(pairwise(starts)):
+                products = E[:, i : i + 1] * (E[:, i:] * weights[start:stop])
+                total[start:stop] = as_numpy(added(products), np.int64)
+            E *= (math.sqrt(short / step) * labels)[:, None]
+            total[starts[-1] :] = as_numpy(added(E), np.int64)
+            return total
 
-        found = rows.precise().effective(counted, max(1, (1 << 16) // size))
+        most = min((1 << 17) // p, int(EXACT * step / math.sqrt(2)))
+        found = rows.precise().effective(counted, max(1, most))
         return sum(found, np.zeros(size, dtype=np.int64))
 
 
