@@ -59,7 +59,7 @@ def main() -> None:
         for _ in range(RELEASES):
             gaussian(source, MULTIPLIER, (P,))
 
-    # Gates are made beforehand, one for the warming call and one for each turn: only releases count.
+    # Made beforehand, for the warming call and for each turn: only releases count.
     steps = Steps(lambda _: (mechanism, sealed.sensitivity), RELEASES)
     dry, lazy = ([paid(found) for _ in range(REPEATS + 1)] for found in (declared, steps))
 

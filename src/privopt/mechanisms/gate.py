@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from privopt.mechanisms.correlated import CorrelatedGaussian, Stream
-from privopt.mechanisms.mechanism import Exact, Mechanism
+from privopt.mechanisms.mechanism import Mechanism
 from privopt.noise import Source
 from privopt.numerics import NotConverged
 from privopt.oracle.sealed import KEY, Sealed
@@ -270,6 +270,8 @@ class Steps:
 
 
 def _event(mechanism: Any, sensitivity: Sensitivity, row: StreamPosition | None) -> Event:
+    # ``isinstance`` of a protocol would take longer than all else here.
+    numerics = getattr(mechanism, "numerics", None)
     return Event(
         type(mechanism).__name__,
         mechanism.kinds(sensitivity),
@@ -278,7 +280,7 @@ def _event(mechanism: Any, sensitivity: Sensitivity, row: StreamPosition | None)
         sensitivity.sampling,
         sensitivity.running_sum,
         row,
-        mechanism.numerics(sensitivity) if isinstance(mechanism, Exact) else None,
+        None if numerics is None else numerics(sensitivity),
     )
 
 
