@@ -145,7 +145,9 @@ def runs() -> Iterator[Mutant]:
         yield Mutant(f"run: {name}", (patch,), in_order, "dry run")
     for name, patches in {
         "everybody has secure noise": ((gate_module, "RUN", None), (run_module, "RUN", None)),
-        "everybody certifies": ((certificate_module, "RUN", None), (run_module, "RUN", None)),
+        "everybody certifies": tuple(
+            (one, "RUN", None) for one in (certificate_module, gate_module, run_module)
+        ),
         "seeded noise counts as private": ((Run, "private", True),),
     }.items():
         yield Mutant(f"run: {name}", patches, certified_by_runs, "certificate")

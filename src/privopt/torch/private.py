@@ -159,9 +159,10 @@ class PrivateTraining:
         goals = targets if isinstance(targets, tuple) else (targets,)
 
         def paid() -> Tensor:
+            count, size = self._checked(inputs, keywords, goals)
             if not self._run.paid:
                 self._run.pay(self._account)
-            return self._run.read(lambda: self._sum(loss, inputs, keywords, goals))
+            return self._run.read(lambda: self._sum(loss, inputs, keywords, goals, count, size))
 
         self._release(processes.together(paid, self._like.device))
 
@@ -174,14 +175,10 @@ class PrivateTraining:
             self._leg = processes.told(fresh_name())
             self._aligned = True
 
-    def _sum(
-        self,
-        loss: LossFunction,
-        inputs: tuple[Any, ...],
-        keywords: dict[str, Any],
-        goals: tuple[Any, ...],
-    ) -> Tensor:
-        """The clipped gradients of the waiting examples."""
+    def _checked(
+        self, inputs: tuple[Any, ...], keywords: dict[str, Any], goals: tuple[Any, ...]
+    ) -> tuple[int, int]:
+        """How many examples wait, and how many are taken at a time; refuses other batches."""
         count = self.loader.waiting
         if count is None:
             raise Refused("step takes the batch that private.loader has just given, once.")
@@ -199,6 +196,18 @@ class PrivateTraining:
             size = self._compiled.size
         if (count > size or self._compiled is not None) and not tree_leaves(goals):
             raise ValueError("microbatches and compiled steps need targets=...: they cut them too.")
+        return count, size
+
+    def _sum(
+        self,
+        loss: LossFunction,
+        inputs: tuple[Any, ...],
+        keywords: dict[str, Any],
+        goals: tuple[Any, ...],
+        count: int,
+        size: int,
+    ) -> Tensor:
+        """The clipped gradients of the waiting examples."""
         engine = self._compiled or self._engine
         if 0 < count <= size:
             return engine.clipped_sum(loss, inputs, keywords, goals, count)
