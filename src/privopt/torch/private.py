@@ -64,7 +64,7 @@ class PrivateTraining:
         self.budget, self.plan = budget, plan
         self._engine, self._schedule = engine, schedule
         self._microbatch, self._assumptions = microbatch, assumptions
-        self._sums = ClippedSums(engine.clip.norm, schedule, budget.neighbouring)
+        self._sums = ClippedSums(engine, schedule, budget.neighbouring)
         self._like = self._tail = engine.like()
         self._gradients = Gradients(engine.parameters)
         self._probed: set[Any] = set()
