@@ -1,4 +1,4 @@
-"""The gate, and the mechanisms it runs."""
+"""The run, its gate, and the mechanisms that release."""
 
 from privopt.mechanisms.additive import (
     Gaussian,
@@ -32,6 +32,7 @@ from privopt.mechanisms.on_grid import (
 )
 from privopt.mechanisms.output_perturbation import Minimiser, OutputPerturbation
 from privopt.mechanisms.rank_quantile import RankQuantile
+from privopt.mechanisms.run import Run, rehearsed
 from privopt.mechanisms.selection import ExponentialMechanism, PermuteAndFlip, ReportNoisyMax
 from privopt.mechanisms.stable_sgd import StableSGD
 from privopt.mechanisms.standardizer import Standardizer
@@ -61,6 +62,7 @@ __all__ = [
     "PermuteAndFlip",
     "RankQuantile",
     "ReportNoisyMax",
+    "Run",
     "StableSGD",
     "Standardizer",
     "Steps",
@@ -71,6 +73,7 @@ __all__ = [
     "grid_of",
     "laplace_noise",
     "norm_gamma_noise",
+    "rehearsed",
     "resolution_of",
     "same_event",
 ]

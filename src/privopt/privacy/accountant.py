@@ -21,7 +21,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from privopt.privacy.budget import NEIGHBOURING, Neighbouring, Refused
+from privopt.privacy.budget import NEIGHBOURING, Neighbouring, Refused, replaces
 from privopt.privacy.convolve import composed, epsilon_of
 from privopt.privacy.events import FULL
 from privopt.privacy.kinds import (
@@ -252,7 +252,7 @@ def _sampled_renyi_route(
 ) -> float | None:
     """Sampled Gaussians beside zCDP losses: dp-accounting's Renyi accountant (not replace_one,
     whose meaning differs between its classes)."""
-    if neighbouring == "replace_one" or not any(isinstance(k, SampledGaussian) for k in kinds):
+    if replaces(neighbouring) or not any(isinstance(k, SampledGaussian) for k in kinds):
         return None
     import dp_accounting
     from dp_accounting.rdp import RdpAccountant
