@@ -491,13 +491,13 @@ def _whole_wrong() -> Iterator[Mutant]:
     yield planted(
         "fresh ones are rounded together with the past",
         encoded,
-        "encoder",
+        "exact",
         *((user, "less_past", together) for user in users),
     )
     yield planted(
         "pasts are cut off, not rounded",
         encoded,
-        "encoder",
+        "exact",
         *((user, "less_past", cut) for user in users),
     )
     coarse = toeplitz.subtract_product
@@ -508,26 +508,26 @@ def _whole_wrong() -> Iterator[Mutant]:
     yield planted(
         "weights in single precision",
         encoded,
-        "encoder",
+        "exact",
         *((user, "subtract_product", in_single) for user in (toeplitz, blt_module)),
     )
     yield planted(
         "rounding is not paid for",
         rounded,
-        "budget",
+        "rounding",
         (correlated, "ROUNDING_SHARE", 0.0),
         (DiscreteCorrelatedGaussian, "fits", lambda self, coordinates: True),
     )
     yield planted(
         "rounding is not asked about",
         rounded,
-        "budget",
+        "rounding",
         (DiscreteCorrelatedGaussian, "fits", lambda self, coordinates: True),
     )
     yield planted(
         "sums in doubles",
         alike,
-        "wrap",
+        "exact",
         (
             on_grid.OnGrid,
             "_noisy",
