@@ -76,13 +76,11 @@ class DenseRows:
     def counted_sum(self, theta: np.ndarray, weigh: Weigh, bound: float, step: float) -> np.ndarray:
         if self._dtype != self._xp.float64:
             return self.precise().counted_sum(theta, weigh, bound, step)
-
-        at_origin = not np.any(theta)
+        # At the origin every product is zero: one reading of the rows less.
+        here = np.any(theta)
 
         def block(X: Any, rows: slice, slope: Any, offset: float) -> np.ndarray:
-            # At the origin every product is zero: one reading of the rows less.
-            y = self._y[rows]
-            products = self._xp.zeros_like(y) if at_origin else row_products(X, slope)
+            products = row_products(X, slope) if here else self._xp.zeros_like(self._y[rows])
             z = self._settle(products, rows, offset)
             weights = weigh(z, self._y[rows], self._sizes[rows])
             if self._active is not None:
