@@ -45,6 +45,8 @@ LARGEST = TAIL * DIGIT_STD * (BASE**GAUSSIAN_DIGITS - 1) / (BASE - 1)
 ROUNDING_SHARE = 1e-3
 """Share of a record's movement, in steps of the grid, that is left to rounding: the noise is wider
 by that much."""
+WIDER = 1 / (1 - ROUNDING_SHARE)
+"""What it is wider by; bounds on errors count on it."""
 COEFFICIENTS = 1e-4
 """Part of it that covers the relative errors of a factorization's own numbers."""
 NARROWEST = 1 / 64
@@ -128,7 +130,7 @@ class DiscreteCorrelatedGaussian(OnGrid, CorrelatedGaussian):
 
     @property
     def noise_multiplier(self) -> float:
-        return self.multiplier / (1 - ROUNDING_SHARE)
+        return self.multiplier * WIDER
 
     def fits(self, coordinates: int) -> bool:
         """Whether rounding moves a record's centres by no more than its share.

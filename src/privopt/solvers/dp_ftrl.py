@@ -44,6 +44,7 @@ import numpy as np
 from privopt.facts import Facts
 from privopt.geometry import Box, Domain, L1Ball, L2Ball, WholeSpace
 from privopt.mechanisms import Gate, choose_correlated, correlated_noise, resolution_of
+from privopt.mechanisms.correlated import WIDER
 from privopt.oracle import ClippedGradient, Oracle
 from privopt.privacy import Budget
 from privopt.privacy.factorizations import Factorization, named
@@ -221,7 +222,7 @@ class DPFTRL(Solver):
         blocks = task.blocks() if batch_size is None else -(-facts.n // batch_size)
         factorization = named(noise, epochs * blocks, Participation.epochs(epochs, blocks))
         multiplier = task.multiplier(factorization, blocks)
-        norms = multiplier * factorization.row_norms()
+        norms = WIDER * multiplier * factorization.row_norms()
         regularisation = regularisation or task.best(blocks, norms)
         return DPFTRLSettings(
             bound=task.bound(blocks, norms, regularisation),

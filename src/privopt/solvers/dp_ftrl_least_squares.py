@@ -33,6 +33,7 @@ from privopt.geometry import Domain, L2Ball
 from privopt.losses import Squared
 from privopt.mechanisms import Gate, choose_correlated, correlated_noise, resolution_of
 from privopt.numerics.trust_region import minimise_quadratic, unsvec
+from privopt.mechanisms.correlated import WIDER
 from privopt.oracle import LeastSquaresMoments, Oracle
 from privopt.oracle.rows import RowBounds
 from privopt.privacy import Budget, Neighbouring
@@ -165,7 +166,8 @@ class DPFTRLLeastSquares(Solver):
         mu = math.sqrt(gaussian_mu(budget.epsilon, budget.delta) ** 2 - facts.prior_mu**2)
         square = factorization.sensitivity_squared(rule) * facts.repeats
         multiplier = math.sqrt(square) / mu * (1 + 1e-12)
-        last = multiplier * reach_of(facts.neighbouring) * float(factorization.row_norms()[-1])
+        scale = WIDER * multiplier * reach_of(facts.neighbouring)
+        last = scale * float(factorization.row_norms()[-1])
         return LeastSquaresSettings(
             bound=_bound(facts, last, label_bound, shrinkage) / facts.n,
             passes=float(facts.repeats),
