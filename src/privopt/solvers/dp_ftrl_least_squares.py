@@ -32,8 +32,8 @@ from privopt.facts import Facts
 from privopt.geometry import Domain, L2Ball
 from privopt.losses import Squared
 from privopt.mechanisms import Gate, choose_correlated, correlated_noise, resolution_of
-from privopt.numerics.trust_region import minimise_quadratic, unsvec
 from privopt.mechanisms.correlated import WIDER
+from privopt.numerics.trust_region import minimise_quadratic, unsvec
 from privopt.oracle import LeastSquaresMoments, Oracle
 from privopt.oracle.rows import RowBounds
 from privopt.privacy import Budget, Neighbouring
