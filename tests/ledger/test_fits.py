@@ -115,8 +115,8 @@ def test_gaussian_fits_compose_as_the_accountant_says(records, tmp_path):
 
 
 def test_an_account_that_turned_gaussian_takes_other_fits_too(records, tmp_path):
-    """Gradient descent first, then objective perturbation and sampled steps: charged at less than
-    their own epsilons would add up to, and the ledger still verifies."""
+    """Gradient descent first, then objective perturbation and sampled steps, each at the price of a
+    Gaussian above it; and the ledger still verifies."""
     ledger = Ledger.create(tmp_path / "ledger.db", 8.0, 1e-5)
     LogisticRegression(0.5, 1e-7, solver="noisy_gd", ledger=ledger).fit(*records)
     assert ledger.dataset().gaussian
@@ -124,7 +124,7 @@ def test_an_account_that_turned_gaussian_takes_other_fits_too(records, tmp_path)
     for solver in ("objective_perturbation", "noisy_sgd"):
         model = LogisticRegression(1.0, 1e-7, solver=solver, ledger=ledger).fit(*records)
         assert model.privacy_.ledger is not None
-    assert before - 2.0 < ledger.dataset().left[0] < before
+    assert before - 4.0 < ledger.dataset().left[0] < before
     ledger.verify()
 
 

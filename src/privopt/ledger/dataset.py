@@ -170,7 +170,7 @@ def _short(account: Account, cost: Cost) -> str:
     epsilon, delta = rest(account.budget, account.left)
     needed, at = cost.epsilon / EPSILON_UNITS, cost.delta / DELTA_UNITS
     if account.left.gaussian:
-        if cost.square is None:
+        if cost.square is None or (cost.aside and account.left.composition == "gaussian"):
             return (
                 f"the budget of {account.name!r} adds up Gaussian losses, and none is known to "
                 "bound this fit: use a solver with Gaussian noise, or a ledger with "
