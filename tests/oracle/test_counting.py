@@ -16,7 +16,6 @@ from privopt.oracle import (
     CoordinateClippedGradient,
     CountPositive,
     CountRecords,
-    LeastSquaresMoments,
     NormHistogram,
     Oracle,
     RowBounds,
@@ -196,7 +195,7 @@ def test_what_is_not_counted_is_refused():
     X, y, theta = records(20, 3)
     view = view_of(X, y, RowBounds(1.0))
     with pytest.raises(Refused, match="could not be computed"):
-        view.ask(LeastSquaresMoments(RowBounds(1.0), 1.0), resolution=STEPS)
+        view.ask(CoordinateClippedGradient(Logistic(), 1.0, RowBounds(1.0), 3), resolution=STEPS)
     sealed = view.ask(ClippedGradient(Logistic(), 1.0), theta, resolution=STEPS)
     with pytest.raises(Refused, match="released as it is"):
         sealed.through(Scale(2.0))
