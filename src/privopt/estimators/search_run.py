@@ -13,6 +13,7 @@ from sklearn.utils import _safe_indexing
 
 from privopt.estimators.linear_model import LinearModel
 from privopt.estimators.linear_regressor import LinearRegressor
+from privopt.estimators.scoring import Scoring, each
 from privopt.mechanisms import HOOK, Gate, Gaussian, Laplace
 from privopt.noise import Source
 from privopt.oracle import sealed_total
@@ -29,7 +30,6 @@ from privopt.privacy import (
 from privopt.privacy.profiles import gaussian_mu
 from privopt.privacy.tuning import Loss
 
-Scoring = Callable[[np.ndarray, np.ndarray], np.ndarray]
 Rows = tuple[Any, np.ndarray]
 
 
@@ -48,6 +48,7 @@ class SearchRun:
     scoring: Scoring | None
     epsilon: float
     delta: float
+    assumptions: tuple[str, ...] = ()
 
     def __call__(self, which: int, source: Source) -> tuple[float, LinearModel]:
         state = None if source.private else int(source.noise.integers(2**31))
@@ -59,10 +60,9 @@ class SearchRun:
             if not losses_of(model.privacy_) <= self.losses[which]:
                 raise Refused("a candidate's fit costs more than was declared for it.")
             X, y = self.held_out
-            scores = (self.scoring or default_score(model))(y, model.predict(X))  # type: ignore
+            predicted, own = model.predict(X), default_score(model)
+            scores = own(y, predicted) if self.scoring is None else each(self.scoring, y, predicted)
             mechanism = score_mechanism(self.epsilon, self.delta)
-            if np.shape(scores) != (len(y),):
-                raise Refused("scoring gives one number for each record.")
             sealed = sealed_total(np.asarray(scores, dtype=float), mechanism.accepts)
             total = Gate(source).release(mechanism, sealed)
         finally:
@@ -127,14 +127,17 @@ def calibrated(
     rows: Rows,
     budget: Budget,
     count: RandomCount,
-) -> tuple[float, list[frozenset[Loss]]]:
-    """Largest epsilon of one run within the budget, and the losses of each candidate at it."""
+) -> tuple[float, list[frozenset[Loss]], tuple[str, ...]]:
+    """Largest epsilon of one run within the budget, the losses of each candidate at it, and what
+    their certificates assume."""
     accountant = Accountant(budget.neighbouring)
+    assumed: dict[str, None] = {}
 
     def losses(epsilon: float, chosen: range) -> list[frozenset[Loss]]:
         score = score_loss(epsilon, budget.delta)
-        fits = (fit_nothing(made(which, epsilon), *rows) for which in chosen)
-        return [losses_of(fit.privacy_) | {score} for fit in fits]
+        fits = [fit_nothing(made(which, epsilon), *rows).privacy_ for which in chosen]
+        assumed.update(dict.fromkeys(text for fit in fits for text in fit.assumptions))
+        return [losses_of(fit) | {score} for fit in fits]
 
     def tuned(found: list[frozenset[Loss]]) -> Any:
         return charge_of(Tuned(count.law, count.parameter, count.eta, together(found)))
@@ -154,4 +157,4 @@ def calibrated(
     if not accountant.holds(tuned(found), budget.epsilon, budget.delta):
         inverse = least(range(candidates), inverse)
         found = losses(1 / inverse, range(candidates))
-    return 1 / inverse, found
+    return 1 / inverse, found, tuple(assumed)
