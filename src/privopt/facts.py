@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass
 
 from privopt.geometry.norms import Norm, dual, ratio
-from privopt.losses import Guarded
+from privopt.geometry.probed import check_domain
+from privopt.losses import Foreign
+from privopt.ownership import own
 from privopt.privacy.budget import Neighbouring, records_moved
 from privopt.privacy.kinds import GaussianKind, Kind
 from privopt.problem import Problem
@@ -46,6 +48,8 @@ class Facts:
         if self.group < 1:
             raise ValueError(f"group must be at least 1, got {self.group}.")
         self.problem.domain.check_dimension(self.p)
+        if not own(self.problem.domain):
+            check_domain(self.problem.domain, self.p)
 
     # ------------------------------------------------------------ the loss
     @property
@@ -63,7 +67,7 @@ class Facts:
     @property
     def loss_name(self) -> str:
         loss = self.problem.loss
-        return loss.name if isinstance(loss, Guarded) else type(loss).__name__
+        return loss.name if isinstance(loss, Foreign) else type(loss).__name__
 
     def row_bound(self, norm: Norm) -> float:
         """Largest dual norm of a row, so that |<x, u>| <= row_bound(norm) ||u||_norm."""

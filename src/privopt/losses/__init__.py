@@ -2,6 +2,7 @@
 
 from privopt.losses.absolute import Absolute
 from privopt.losses.capped_logistic import CappedLogistic
+from privopt.losses.foreign import Foreign
 from privopt.losses.guarded import Guarded, bounded_slope, met
 from privopt.losses.hinge import Hinge, SmoothedHinge
 from privopt.losses.huber import Huber
@@ -12,10 +13,12 @@ from privopt.losses.quantile import Quantile, SmoothedQuantile
 from privopt.losses.redescending import TukeyBiweight, Welsch
 from privopt.losses.smoothed import Smoothed
 from privopt.losses.squared import Squared
+from privopt.losses.tabulated import Tabulated
 
 __all__ = [
     "Absolute",
     "CappedLogistic",
+    "Foreign",
     "Guarded",
     "Hinge",
     "Huber",
@@ -29,6 +32,7 @@ __all__ = [
     "Squared",
     "TukeyBiweight",
     "Welsch",
+    "Tabulated",
     "bounded_slope",
     "met",
 ]
