@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 
+from privopt.geometry import Domain
 from privopt.geometry.norms import Norm, dual, ratio
 from privopt.geometry.probed import check_domain
 from privopt.losses import Foreign
-from privopt.ownership import own
+from privopt.ownership import own_type
 from privopt.privacy.budget import Neighbouring, records_moved
 from privopt.privacy.kinds import GaussianKind, Kind
 from privopt.problem import Problem
@@ -48,8 +50,8 @@ class Facts:
         if self.group < 1:
             raise ValueError(f"group must be at least 1, got {self.group}.")
         self.problem.domain.check_dimension(self.p)
-        if not own(self.problem.domain):
-            check_domain(self.problem.domain, self.p)
+        for domain in _foreign(self.problem.domain):
+            check_domain(domain, self.p)
 
     # ------------------------------------------------------------ the loss
     @property
@@ -123,3 +125,14 @@ class Facts:
     def relation_factor(self) -> int:
         """How many records' worth one change moves a sum: 2 under replace_one, else 1."""
         return records_moved(self.neighbouring)
+
+
+def _foreign(domain: Domain) -> Iterator[Domain]:
+    """The constraint sets of others, looked for inside the library's own too."""
+    if not own_type(type(domain)):
+        yield domain
+        return
+    for one in fields(domain):
+        held = getattr(domain, one.name)
+        if isinstance(held, Domain):
+            yield from _foreign(held)

@@ -15,7 +15,8 @@ import numpy as np
 from privopt.geometry.domain import Domain, Vector
 from privopt.geometry.norms import Norm
 
-POINTS = 9
+LENGTHS = (0.3, 0.9, 1.1, 1.4, 2.0, 3.0, 5.0, 20.0, 1000.0)
+"""Distances of made-up points from the centre, in radii."""
 TOLERANCE = 1e-7
 NORMS: tuple[Norm, ...] = ("l1", "l2", "linf")
 
@@ -78,9 +79,8 @@ def _size(domain: Domain, p: int) -> float:
 def _steps(p: int) -> list[Vector]:
     """Public directions of several lengths, the same in every process."""
     places = np.arange(1, p + 1)
-    return [
-        (0.4 * 2.0 ** (j % 5)) * _unit(np.sin((j + 1) * 1.7 * places + j)) for j in range(POINTS)
-    ]
+    directions = (np.sin((j + 1) * 1.7 * places + j) for j in range(len(LENGTHS)))
+    return [far * _unit(one) for far, one in zip(LENGTHS, directions, strict=True)]
 
 
 def _unit(vector: Vector) -> Vector:
