@@ -48,7 +48,8 @@ class Guarded(Foreign):
     def _called(self, function: Any, z: Array, y: Array) -> Array:
         """The function on one record after the other; points come as columns, labels as one."""
         xp = array_namespace(z)
-        lines = xp.reshape(z, (z.shape[0], -1)) if z.ndim else xp.reshape(z, (1, 1))
+        height = z.shape[0] if z.ndim else 1
+        lines = xp.reshape(z, (height, z.shape[1] if z.ndim > 1 else 1))
         labels = xp.reshape(xp.broadcast_to(y, z.shape), lines.shape)
         found = xp.zeros_like(lines)
         with np.errstate(all="ignore"):
