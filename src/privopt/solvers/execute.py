@@ -18,6 +18,7 @@ from privopt.oracle import Oracle
 from privopt.oracle.rows import RowBounds
 from privopt.privacy import Certificate, Log, Refused, Spend, spend
 from privopt.privacy.accountant import Accountant
+from privopt.privacy.certificate import slack
 from privopt.privacy.groups import grouped
 from privopt.solvers.solver import Answer, Plan, Tick, no_tick
 
@@ -65,7 +66,9 @@ def execute(
     budget, tick = plan.budget, PROGRESS.get() if tick is None else tick
     declared = declare(plan)
     planned = grouped(spend(declared), plan.facts.group)
-    if Accountant(budget.neighbouring).epsilon(planned, budget.delta) > budget.epsilon * (1 + 1e-9):
+    spends = Accountant(budget.neighbouring).epsilon(planned, budget.delta)
+    slack(declared, spends)  # refuses what it must before any data is touched
+    if spends > budget.epsilon * (1 + 1e-9):
         raise Refused(
             f"{plan.name} plans to spend more than its budget: refused before any data is touched. "
             "Please report this as a privacy bug."
