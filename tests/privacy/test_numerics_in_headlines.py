@@ -30,9 +30,9 @@ def test_no_form_of_a_certificate_leaves_out_what_the_numerics_add(epsilon, delt
         model = made(epsilon, delta, discrete_noise, **options)
         try:
             found = model.fit(X, Y).privacy_
-        except Refused as refusal:
-            assert discrete_noise is True
-            assert "to delta" in str(refusal) or epsilon > 50
+        except Refused:
+            assert discrete_noise is True  # what the next test asks is said
+            assert epsilon > 50
             continue
         adds = 0.0 if found.numerics is None else found.numerics["delta"]
         owed = adds if adds > max(1e-12, 1e-3 * delta) else 0.0

@@ -151,6 +151,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         self.dataset = dataset
 
     # ------------------------------------------------------------ fit
+    @np.errstate(all="ignore")  # a warning that one record causes would tell of it
     def fit(self, X: Any, y: Any = None) -> Self:
         """Search; spends the whole budget."""
         budget = Budget(self.epsilon, self.delta, cast(Neighbouring, self.neighbouring))

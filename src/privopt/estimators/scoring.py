@@ -50,15 +50,17 @@ def check_scoring(scoring: Scoring, estimator: LinearModel) -> None:
             found = [np.asarray(scoring(y.copy(), predicted.copy())) for _ in range(2)]
             back = np.asarray(scoring(y[::-1].copy(), predicted[::-1].copy()))
             half = np.asarray(scoring(y[1::2].copy(), predicted[1::2].copy()))
-            single = [np.asarray(scoring(y[i : i + 1], predicted[i : i + 1])) for i in range(len(y))]
+            single = [
+                np.asarray(scoring(y[i : i + 1], predicted[i : i + 1])) for i in range(len(y))
+            ]
     except Exception:
         raise Refused(
             "scoring failed on made-up records: it takes two arrays, labels and predictions, and "
             "gives one number for each record."
         ) from None
     every = [*found, back, half, *single]
-    counts = [len(y)] * 3 + [len(y[1::2])] + [1] * len(y)
-    if any(one.shape != (n,) or one.dtype.kind not in "biuf" for one, n in zip(every, counts)):
+    shapes = [(len(y),)] * 3 + [y[1::2].shape] + [(1,)] * len(y)
+    if [one.shape for one in every] != shapes or any(one.dtype.kind not in "biuf" for one in every):
         raise Refused(
             "scoring must give one real number for each record, an array as long as y: a mean or "
             "several numbers a record would need another noise."

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import FrameType
-from typing import Any
 
 from sklearn.pipeline import Pipeline
 

@@ -43,9 +43,7 @@ def check_domain(domain: Domain, p: int) -> None:
         _check_vertices(domain, points, shadows, name, size)
 
 
-def _check_sizes(
-    domain: Domain, p: int, name: str, centre: Vector, shadows: list[Vector]
-) -> None:
+def _check_sizes(domain: Domain, p: int, name: str, centre: Vector, shadows: list[Vector]) -> None:
     for norm in NORMS:
         order = {"l1": 1, "l2": 2, "linf": np.inf}[str(norm)]
         radius, diameter = float(domain.radius(norm, p)), float(domain.diameter(norm, p))
@@ -56,7 +54,9 @@ def _check_sizes(
                 _refuse(name, f"a projected point lies outside its radius in {norm}")
             for other in shadows:
                 if np.linalg.norm(one - other, order) > diameter * (1 + TOLERANCE) + 1e-12:
-                    _refuse(name, f"two projected points lie further apart than its {norm} diameter")
+                    _refuse(
+                        name, f"two projected points lie further apart than its {norm} diameter"
+                    )
 
 
 def _check_vertices(
@@ -104,6 +104,6 @@ def _point(found: Any, p: int, what: str) -> Vector:
 
 def _refuse(name: str, what: str) -> None:
     raise ValueError(
-        f"the domain {name} is not the convex set it states, on made-up points: {what}. A guarantee "
-        "rests on it: correct it, or use a set of privopt.geometry."
+        f"the domain {name} is not the convex set it states, on made-up points: {what}. A "
+        "guarantee rests on it: correct it, or use a set of privopt.geometry."
     )

@@ -30,9 +30,9 @@ __all__ = [
     "SmoothedHinge",
     "SmoothedQuantile",
     "Squared",
+    "Tabulated",
     "TukeyBiweight",
     "Welsch",
-    "Tabulated",
     "bounded_slope",
     "met",
 ]

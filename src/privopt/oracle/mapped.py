@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from privopt.oracle.moments import at_least
 from privopt.oracle.rows import RawRows, RowBounds, Rows, Weigh
 
 
@@ -104,6 +105,7 @@ class MappedRows:
     @classmethod
     def build(cls, base: RawRows, row_map: RowMap) -> MappedRows:
         norms = np.hypot(base.features(lambda X: scaled_norms(X, row_map)), row_map.column)
+        norms = at_least(norms, row_map.dimension)
         factors = 1 / np.maximum(norms, row_map.clip_norm)
         # A row whose norm overflows is clipped to nothing.
         sizes = factors * np.where(np.isfinite(norms), norms, 0.0)

@@ -13,6 +13,7 @@ from privopt.ledger import SEEDED, Dataset, Reservation, account_for
 from privopt.mechanisms import HOOK, CorrelatedGaussian, Gate, Steps
 from privopt.noise import Source, source_for
 from privopt.oracle import Oracle, RowBounds, RowSum
+from privopt.oracle.labels import numbers
 from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy import (
     ROOT,
@@ -103,6 +104,7 @@ class PrefixSums(Iterator[np.ndarray]):
         )
         return certificate if self._paid is None else replace(certificate, ledger=self._paid.mark)
 
+    @np.errstate(all="ignore")  # a warning that one record causes would tell of it
     def __next__(self) -> np.ndarray:
         try:
             item = next(self._items)
@@ -219,11 +221,7 @@ def _charged(account: Dataset, budget: Budget, mu: float, source: Source) -> Res
 
 
 def _rows(item: Any) -> np.ndarray:
-    batch = None
-    try:
-        batch = np.atleast_2d(np.asarray(item, dtype=float))
-    except (TypeError, ValueError):
-        batch = None  # raised below, because NumPy's own message quotes the data
-    if batch is None or batch.ndim != 2 or not batch.shape[1]:
+    batch = np.atleast_2d(np.asarray(numbers(item, "an item of a stream"), dtype=float))
+    if batch.ndim != 2 or not batch.shape[1]:
         raise Refused("an item of a stream is a vector, or a matrix with one record in each row.")
     return batch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import numpy as np
 import scipy.sparse as sp
 
 from privopt.facts import Facts
@@ -41,6 +42,7 @@ def public_count(realised: int, budget: Budget, n_public: int | None) -> int:
     return n
 
 
+@np.errstate(all="ignore")  # a warning that one record causes would tell of it
 def solve(
     problem: Problem,
     X: Any,
