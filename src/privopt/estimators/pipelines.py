@@ -81,7 +81,7 @@ def learned_before() -> tuple[str, ...]:
             f"{' and '.join(names)} before this model learns from the data without noise, which no "
             "certificate covers: use declared bounds and categories instead.",
             PrivacyWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     if around:
         warnings.warn(
@@ -89,7 +89,7 @@ def learned_before() -> tuple[str, ...]:
             "but a certificate covers one fit: search by PrivateSearchCV, and give the model a "
             "ledger, which adds up all fits.",
             PrivacyWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return tuple(
         f"what {name} learned from the data, without noise, is taken to be public" for name in names

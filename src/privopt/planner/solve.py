@@ -37,7 +37,7 @@ def public_count(realised: int, budget: Budget, n_public: int | None) -> int:
             f"delta={budget.delta:g} is larger than 1/n={1 / n:.2g}: such a guarantee allows "
             "publishing whole records at random; take delta well below 1/n.",
             PrivacyWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return n
 
