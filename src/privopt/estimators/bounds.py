@@ -69,7 +69,8 @@ class ColumnBounds:
             low, high = (np.asarray(side)[X.indices] for side in (self.low, self.high))
             X.data = (np.clip(X.data, low, high) / self.scale[X.indices]).astype(X.dtype)
             return X
-        wild = None if np.isfinite(X.sum()) else np.isinf(X)
+        with np.errstate(all="ignore"):
+            wild = None if np.isfinite(X.sum()) else np.isinf(X)
         low, high = (_one_if_equal(side.astype(X.dtype)) for side in (self.low, self.high))
         X = np.clip(X, low, high)
         if wild is not None:
