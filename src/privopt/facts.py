@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import Any
+
+import scipy.sparse as sp
 
 from privopt.geometry import Domain
 from privopt.geometry.norms import Norm, dual, ratio
@@ -52,6 +55,22 @@ class Facts:
         self.problem.domain.check_dimension(self.p)
         for domain in _foreign(self.problem.domain):
             check_domain(domain, self.p)
+
+    @classmethod
+    def of_rows(
+        cls,
+        problem: Problem,
+        X: Any,
+        n: int,
+        neighbouring: Neighbouring,
+        *,
+        repeats: int = 1,
+        group: int = 1,
+    ) -> Facts:
+        """What is public about rows: how wide they are, and whether they are sparse. ``n`` is the
+        public number of records."""
+        p = problem.dimension(int(X.shape[1]))
+        return cls(problem, n, p, neighbouring, repeats, sparse=sp.issparse(X), group=group)
 
     # ------------------------------------------------------------ the loss
     @property

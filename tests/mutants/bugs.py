@@ -71,6 +71,7 @@ from .masks import masks
 from .mutant import Mutant
 from .nonconvex import nonconvex
 from .processes import processes
+from .runs import runs
 from .streams import streams
 from .torch_bugs import training
 from .torch_models import models
@@ -603,14 +604,14 @@ def _stable() -> Iterator[Mutant]:
     ):
         yield Mutant(
             f"{solver}: a third of the minimiser's sensitivity",
-            ((Minimiser, "sensitivity", _smaller(Minimiser.output_sensitivity, 1 / 3)),),
+            ((Minimiser, "output_sensitivity", _smaller(Minimiser.output_sensitivity, 1 / 3)),),
             replayed(solver, relation, 0.0),
             "replay",
         )
     for solver in ("bolt_on_sgd", "phased_localization"):
         yield Mutant(
             f"{solver}: a quarter of the sensitivity",
-            ((StableSGD, "sensitivity", _smaller(StableSGD.output_sensitivity, 0.25)),),
+            ((StableSGD, "output_sensitivity", _smaller(StableSGD.output_sensitivity, 0.25)),),
             replayed(solver, "zero_out", 0.0),
             "replay",
         )
@@ -1108,6 +1109,7 @@ ALL: list[Mutant] = [
         output_sensitivity,
         glue,
         log,
+        runs,
         accounting,
         sampling,
         bits,

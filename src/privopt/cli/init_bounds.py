@@ -28,7 +28,8 @@ def init_bounds(
     """Write bounds.toml with the names of the columns, for you to fill in.
 
     A Parquet file declares types, which are filled in too; those of a CSV file would have to be
-    read off its cells, and are not. No value of the data goes into it: bounds and categories must come from what a column means.
+    read off its cells, and are not. No value of the data goes into it: bounds and categories must
+    come from what a column means.
     """
     from privopt.tables import column_types, template
     from privopt.tables.schema import UNKNOWN, check_target

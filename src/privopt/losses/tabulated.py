@@ -240,7 +240,7 @@ def _two_lines(loss: Tabulated, kink: float, below: float, above: float, start: 
         held = [sign * max(sign * slope, 0.0) for slope in held]
     if held != [below, above]:
         _warn(loss)
-    return TwoLines(kink, *held, start)
+    return TwoLines(kink, held[0], held[1], start)
 
 
 def _nodes() -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from privopt.privacy.accountant import Accountant
 from privopt.privacy.budget import Budget, Neighbouring, Refused
-from privopt.privacy.events import Cell, Log
+from privopt.privacy.events import Cell, Event, Log
 from privopt.privacy.groups import grouped
 from privopt.privacy.spend import Charge, Spend, Step, spend
 
@@ -23,6 +23,8 @@ MOST_SLACK = 1e-3
 """A fit whose samplers add more to delta is refused before data is touched."""
 GROWS = 700.0
 """Beyond this epsilon there is no guarantee to speak of, and its exponential overflows."""
+
+RUN = object()  # held by runs: they alone certify, and have gates with secure noise
 
 
 @cache
@@ -61,24 +63,29 @@ class Certificate:
     see ``slack``. None if all releases are in floating point."""
 
     @classmethod
-    def from_log(
+    def of_run(
         cls,
+        key: object,
         log: Log,
+        planned: Spend,
         budget: Budget,
         *,
         solver: str,
         private: bool,
-        planned: Spend | None = None,
         assumptions: tuple[str, ...] = (),
         settings: dict[str, Any] | None = None,
         group: int = 1,
+        ledger: dict[str, Any] | None = None,
     ) -> Certificate:
-        """Certify a finished run; refuses if it spent more than planned or than the budget.
+        """Certify what a run's gate has logged; refuses if it is more than planned or budgeted.
 
-        ``group`` is how many records one unit may own: charges are those of all of them.
+        ``group`` is how many records one unit may own: charges are those of all of them. Only a
+        ``Run`` holds the key, so the log is that of its gate, and the plan that of its declaration.
         """
+        if key is not RUN:
+            raise Refused("only a run certifies: declare what is to be released, and make a Run.")
         spent = grouped(spend(log), group)
-        if planned is not None and not spent.at_most(planned):
+        if not spent.at_most(planned):
             raise Refused(
                 f"{solver} released more than it had planned: no certificate is given, and the "
                 "result must not be published. Please report this as a privacy bug."
@@ -104,6 +111,7 @@ class Certificate:
             assumptions=assumptions,
             settings=dict(settings or {}),
             library=f"privopt {version('privopt')}",
+            ledger=ledger,
             numerics=numerics,
         )
 
@@ -226,7 +234,7 @@ class Certificate:
         return "\n".join(lines)
 
 
-def slack(log: Log, epsilon: float) -> dict[str, Any] | None:
+def slack(log: Iterable[Event], epsilon: float) -> dict[str, Any] | None:
     """What the samplers of exact releases may add to a guarantee of ``epsilon``.
 
     Let every release differ from its law by a factor e^r outside a set of probability t, and let R
