@@ -408,3 +408,32 @@ def test_an_exception_that_is_no_complaint_is_not_swallowed(monkeypatch, folder)
     monkeypatch.setattr(LogisticRegression, "fit", broken)
     result = run(*FIT, "--bounds", "bounds.toml")
     assert isinstance(result.exception, ZeroDivisionError)
+
+
+# ---------------------------------------------------------------- no cell is quoted
+@pytest.mark.parametrize("cell", ["HIV-positive", "271828182845904523x", "1e400271828", "2,7,1828"])
+@pytest.mark.parametrize("column", ["age", "sick", "city"])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_no_command_quotes_a_cell(folder, table, column, cell, suffix):
+    texts = table.column(column).cast(pa.string()).to_pylist()
+    texts[7] = cell
+    place = table.column_names.index(column)
+    hostile = table.set_column(place, column, pa.array(texts))
+    file = f"data.{suffix}"
+    write = pyarrow.csv.write_csv if suffix == "csv" else pyarrow.parquet.write_table
+    write(hostile, folder / file)
+    whole = ("--epsilon", 4, "--delta", 1e-6)
+    target = ("--target", "sick")
+    for arguments in (
+        ("fit", file, *target, *whole, "--bounds", "bounds.toml"),
+        ("fit", file, *target, *whole, "--data-norm", 1.0, "--classes", "no,yes"),
+        ("fit", file, *target, *whole, "--data-norm", 1.0),
+        ("init-bounds", file, *target, "--out", "new.toml", "--force"),
+        ("plan", file, *target, "--epsilon", 1),
+        ("plan", file, *target, "--epsilon", 1, "--bounds", "bounds.toml"),
+    ):
+        said = run(*arguments)
+        text = said.output + repr(said.exception)
+        for canary in ("HIV", "271828", "7,1828"):
+            assert canary not in text, arguments
+    assert "HIV" not in (folder / "new.toml").read_text()
