@@ -59,6 +59,7 @@ KNOWN = (
     "The feature names should match",
     "X has ",
     "dtype='numeric' is not compatible",
+    "float() argument must be",
     "np.matrix is not supported",
 )
 """Beginnings of refusals that speak of shapes, types and names of columns."""
