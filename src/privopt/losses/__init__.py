@@ -1,6 +1,7 @@
 """Losses of generalised linear models, as scalar functions of the margin."""
 
 from privopt.losses.absolute import Absolute
+from privopt.losses.capped_exponential import CappedExponential
 from privopt.losses.capped_logistic import CappedLogistic
 from privopt.losses.foreign import Foreign
 from privopt.losses.guarded import Guarded, bounded_slope, met
@@ -17,6 +18,7 @@ from privopt.losses.tabulated import Tabulated
 
 __all__ = [
     "Absolute",
+    "CappedExponential",
     "CappedLogistic",
     "Foreign",
     "Guarded",

@@ -53,9 +53,12 @@ class Enclosing:
     def __init__(self, loss: Loss, head: np.ndarray, tail: np.ndarray, size: float) -> None:
         self._loss, self._head, self._tail, self._size = loss, head, tail, size
 
-    def block(self, X: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    def block(
+        self, X: Any, y: np.ndarray, weights: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, float]:
         """Exact leading part, the rest, and the error of the sum over a few rows; X is a dense or
-        a CSR matrix of effective rows in double precision."""
+        a CSR matrix of effective rows in double precision. A row with a weight has weight times
+        norm within the size."""
         largest = _largest(X)
         column = _power(np.maximum(largest, SMALLEST))
         count, p = X.shape
@@ -75,6 +78,9 @@ class Enclosing:
         mass = float(largest @ np.abs(first)) + 2.0**bits * float(largest @ np.abs(second))
         error = (widest + 8) * UNIT * 2.0**-bits * (2 * mass + widest * top)
         slopes, spread = self._slopes(z, z_rest, y, error)
+        if weights is not None:
+            slopes = slopes * weights  # the spread of w f' x is that of f' times w ||x||
+            spread = spread + UNIT * np.abs(slopes)
 
         # The sum: the leading parts of slopes and entries are integers of 53 bits in all.
         size = float(_power(np.maximum(np.max(np.abs(slopes), initial=0.0), SMALLEST)))
@@ -86,24 +92,29 @@ class Enclosing:
         added = 4 * (count + 8) * count * UNIT * 2.0**-bits * size * row
         return total, remainder, min(self._size, row) * float(np.sum(spread)) * (1 + 1e-9) + added
 
-    def quick(self, X: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    def quick(
+        self, X: Any, y: np.ndarray, sizes: np.ndarray, weights: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, float]:
         """The same with ordinary sums, bounded by the number of additions: an error some hundred
-        times as large, for less than half the work. Rows are never longer than ``size``."""
+        times as large, for less than half the work. ``sizes`` bound the norms of the rows."""
         if sp.issparse(X) or not self._loss.smooth or not math.isfinite(self._size):
-            return self.block(X, y)
+            return self.block(X, y, weights)
         count, p = X.shape
         z = X @ self._head + (X @ self._tail if self._tail.any() else 0.0)
         # |<x, theta>| is summed with p additions, each off by u of at most ||x|| ||theta||.
         far = float(np.linalg.norm(self._head)) + float(np.linalg.norm(self._tail))
-        error = 2 * (p + 4) * UNIT * self._size * far
+        error = 2 * (p + 4) * UNIT * far * float(np.sum(sizes))
         slopes = self._loss.slope(z, y)
         heights = np.abs(z) if self._loss.classification else np.abs(z) + np.abs(y)
-        spread = self._loss.smoothness * (2 * UNIT * float(np.sum(heights)) + count * error)
+        spread = self._loss.smoothness * (2 * UNIT * float(np.sum(heights)) + error)
         spread += count * slope_unit(self._loss)
+        mass = float(np.sum(np.abs(slopes)))  # a weight times a norm is within the size
+        if weights is not None:
+            slopes = slopes * weights
         whole = count - count % QUICK
         parts = slopes[:whole].reshape(-1, 1, QUICK) @ X[:whole].reshape(-1, QUICK, p)
         total = parts.sum(axis=(0, 1)) + slopes[whole:] @ X[whole:]
-        added = 2 * (QUICK + count // QUICK + 4) * UNIT * float(np.sum(np.abs(slopes)))
+        added = 2 * (QUICK + count // QUICK + 4) * UNIT * mass
         return total, np.zeros(p), self._size * (spread + added) * (1 + 1e-9)
 
     def _slopes(

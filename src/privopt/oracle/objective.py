@@ -77,8 +77,13 @@ class Objective:
         for less work if ``quick``."""
         size = self.rows.bounds.size * (1 + 1e-9)
         enclosing = Enclosing(self.loss, head, tail, size)
-        block = enclosing.quick if quick else enclosing.block
-        parts = self.rows.effective(lambda X, y, sizes: block(X, y), HEIGHT)
+
+        def enclosed_block(X: Any, y: Any, sizes: Any, weights: Any = None) -> Any:
+            if quick:
+                return enclosing.quick(X, y, sizes, weights)
+            return enclosing.block(X, y, weights)
+
+        parts = self.rows.effective(enclosed_block, HEIGHT)
         return add_up(parts, self.dimension)
 
     def hessian(self, theta: np.ndarray) -> np.ndarray:
