@@ -92,7 +92,8 @@ class Facts:
 
     def row_bound(self, norm: Norm) -> float:
         """Largest dual norm of a row, so that |<x, u>| <= row_bound(norm) ||u||_norm."""
-        return self.problem.size * ratio(dual(norm), "l2", self.p)
+        size = self.problem.size
+        return size if norm == "l2" else size * ratio(dual(norm), "l2", self.p)
 
     def lipschitz(self, norm: Norm = "l2") -> float:
         """Lipschitz constant of one record's loss."""

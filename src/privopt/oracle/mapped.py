@@ -186,7 +186,8 @@ class MappedRows:
             E -= centres[part] if alive.all() else alive * centres[part]
             E *= scales[part]
             E *= factors[:, None]
-            return measure(E, row_map.label(y, factors), notes[:, 1], notes[:, 2])
+            weights = notes[:, 2] if row_map.shortening < 1 else None
+            return measure(E, row_map.label(y, factors), notes[:, 1], weights)
 
         return self._base.effective(inner, most)
 
