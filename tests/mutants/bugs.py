@@ -63,6 +63,7 @@ from .checks import (
     within_budget,
 )
 from .densities import densities
+from .foreign import foreign
 from .further import further
 from .geometry import geometry
 from .integers import coarse, integers
@@ -1149,6 +1150,7 @@ ALL: list[Mutant] = [
         further,
         users,
         tuning,
+        foreign,
     )
     for mutant in family()
 ]
