@@ -24,6 +24,7 @@ from privopt.privacy.budget import records_moved
 from privopt.privacy.factorizations import Independent
 from privopt.torch.arguments import leaves_of
 from privopt.torch.batches import PrivateLoader, Schedule
+from privopt.torch.belongings import Belongings
 from privopt.torch.compiled import CompiledSum
 from privopt.torch.engine import Engine, Part
 from privopt.torch.gradients import Gradients
@@ -31,7 +32,7 @@ from privopt.torch.losses import LossFunction
 from privopt.torch.noise import TensorGaussian
 from privopt.torch.payment import Payment
 from privopt.torch.plan import TrainingPlan
-from privopt.torch.probe import probe
+from privopt.torch.probe import check_memory, probe
 from privopt.torch.processes import Processes
 from privopt.torch.states import joined
 
@@ -69,6 +70,7 @@ class PrivateTraining:
         self._microbatch, self._private, self._assumptions = microbatch, private, assumptions
         self._like = self._tail = engine.like()
         self._gradients = Gradients(engine.parameters)
+        self._belongings = Belongings(engine.model, engine.parameters)
         self._probed: set[Any] = set()
         self._aligned = self._released = False
         self._processes = processes
@@ -197,6 +199,17 @@ class PrivateTraining:
         if not self._engine.unchanged(self._like.device):
             raise Refused("the model has moved or trains other parameters: call make_private then.")
         self._probe(inputs, keywords)
+        with self._belongings.kept():
+            return self._clipped(loss, inputs, keywords, goals, count)
+
+    def _clipped(
+        self,
+        loss: LossFunction,
+        inputs: tuple[Any, ...],
+        keywords: dict[str, Any],
+        goals: tuple[Any, ...],
+        count: int,
+    ) -> Tensor:
         size = self._microbatch or max(count, 1)
         if self._compiled is not None:
             size = self._compiled.size
@@ -223,6 +236,7 @@ class PrivateTraining:
             self._engine.structure.modes(),
         )
         if key not in self._probed:
+            check_memory(self._belongings, self.model, inputs, keywords)
             probe(self._engine, inputs, keywords)
             self._probed.add(key)
 
@@ -284,6 +298,7 @@ class PrivateTraining:
 
     def certificate(self) -> Certificate:
         """The guarantee of everything released so far: every intermediate model included."""
+        self._belongings.check()
         certificate = Certificate.from_log(
             self._gate.log,
             self.budget,
