@@ -44,8 +44,8 @@ INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 TRAINED = "a trained parameter"
 WRITTEN = (
-    "the model changes {name} while it runs: what it learns from examples there would leave "
-    "without noise. Make it a trained parameter, or keep nothing of the examples."
+    "{name} changes when the model runs: what it learns from examples there would leave without "
+    "noise. Keep nothing of the examples, freeze it, or make it a trained parameter."
 )
 
 

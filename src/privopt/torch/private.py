@@ -237,7 +237,8 @@ class PrivateTraining:
         )
         if key not in self._probed:
             check_memory(self._belongings, self.model, inputs, keywords)
-            probe(self._engine, inputs, keywords)
+            with self._belongings.kept(look=True):
+                probe(self._engine, inputs, keywords)
             self._probed.add(key)
 
     def _release(self, total: Tensor) -> None:
