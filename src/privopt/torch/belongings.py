@@ -102,8 +102,8 @@ class Belongings:
         self._model, self._trained = model, list(trained)
         self._steps = 0
         self._walk()
-        self._marks: list[int] | None = None  # of the large tensors, when they were last public
-        self._ended = self._versions()
+        self._public: Any = None  # the large tensors when they were last public, and their marks
+        self._marks: list[int] = []
 
     def _walk(self) -> None:
         walk = _Walk(self._model, {id(p) for p in self._trained})
@@ -122,6 +122,9 @@ class Belongings:
     def _versions(self) -> list[int]:
         return [tensor._version for tensor in self._tensors]
 
+    def _standing(self) -> list[tuple[int, int]]:
+        return [(id(tensor), tensor._version) for tensor in self._large]
+
     def _look(self) -> bool:
         """Whether this step is looked at closely: by a coin that no data and no seed turns."""
         n, self._steps = self._steps, self._steps + 1
@@ -133,16 +136,13 @@ class Belongings:
         look = self._look() if look is None else look
         if not all(holder.same() for holder in (self._holders if look else self._often)):
             self._walk()
-            self._marks = None
         before = self._versions()
-        if before != self._ended:
-            self._marks = None  # written to between steps: by the user, who may
+        if self._public != self._standing():  # written to between steps: by the user, who may
+            self._public, self._marks = self._standing(), _marks(self._large)
         values = {group: _flat([self._tensors[i] for i in own]) for group, own in self._groups.items()}
         arrays = [array.copy() for _, array in self._arrays]
         extra = [_text(module) for _, module in self._extra]
         marks = _marks(self._trained) if look else None
-        if look and self._marks is None:
-            self._marks = _marks(self._large)
         failed, found = True, list[str]()
         try:
             yield
@@ -165,9 +165,9 @@ class Belongings:
                     found.append(f"the extra state of {name}")
             if marks is not None and marks != _marks(self._trained):
                 found.append(TRAINED)
-            self._ended = self._versions()
             if look:
                 found += self._strange()
+            self._public = self._standing()
             if found and not failed:
                 raise Refused(WRITTEN.format(name=found[0]))
 
@@ -187,15 +187,13 @@ class Belongings:
 
     def _strange(self) -> list[str]:
         """Large tensors that are not what they were when they were last public."""
-        if self._marks is None:
-            return []
         held = self._names[len(self._tensors) - len(self._trained) - len(self._large) :]
         pairs = zip(held, self._marks, _marks(self._large), strict=False)
         return [name for name, then, now in pairs if then != now]
 
     def check(self) -> None:
         """Refuse what was written to since it was last public, where torch did not see it."""
-        found = self._strange() if self._versions() == self._ended else []
+        found = self._strange() if self._public == self._standing() else []
         if found:
             raise Refused(WRITTEN.format(name=found[0]))
 
