@@ -32,12 +32,14 @@ from privopt.oracle.sampling import COUPLING, GeometricSkips, Sampler
 from privopt.privacy.budget import Refused
 from privopt.privacy.events import FULL, ROOT, Cell, Sampling
 from privopt.torch.processes import Processes
+from privopt.torch.progress import Progress
 
 
 class Schedule(ABC):
     """Steps, cells and sampling are public; ``draw`` returns the secret members of a step."""
 
     name: str
+    count: int
     steps_per_epoch: int
     expected_batch_size: float
     sampling: Sampling
@@ -78,7 +80,7 @@ class PoissonBatches(Schedule):
     def __init__(
         self, count: int, records: int, batch_size: int, groups: int, source: Source
     ) -> None:
-        self._count, self.groups = count, groups
+        self.count, self.groups = count, groups
         self._sampler = _sampler(source)
         self.sampling = Sampling(min(1.0, groups * batch_size / records))
         self.expected_batch_size = float(batch_size)
@@ -89,14 +91,14 @@ class PoissonBatches(Schedule):
         return ((step % self.groups,),) if self.groups > 1 else (ROOT,)
 
     def draw(self, step: int) -> np.ndarray:
-        chosen = self._sampler.choose(self._count, self.sampling.rate, step + 1)
+        chosen = self._sampler.choose(self.count, self.sampling.rate, step + 1)
         return chosen[self._dealt[chosen] == step % self.groups]
 
     def state(self) -> np.ndarray:
         return self._dealt
 
     def load(self, state: np.ndarray) -> None:
-        self._dealt = _checked(state, self._count, self.groups)
+        self._dealt = _checked(state, self.count, self.groups)
 
 
 class FixedOrder(Schedule):
@@ -110,7 +112,7 @@ class FixedOrder(Schedule):
     sampling = FULL
 
     def __init__(self, count: int, batch_size: int, source: Source) -> None:
-        self._count = count
+        self.count = count
         self.steps_per_epoch = -(-count // batch_size)
         self.expected_batch_size = count / self.steps_per_epoch
         self._order = np.asarray(_sampler(source).order(count))
@@ -120,14 +122,14 @@ class FixedOrder(Schedule):
 
     def draw(self, step: int) -> np.ndarray:
         part, parts = step % self.steps_per_epoch, self.steps_per_epoch
-        return self._order[self._count * part // parts : self._count * (part + 1) // parts]
+        return self._order[self.count * part // parts : self.count * (part + 1) // parts]
 
     def state(self) -> np.ndarray:
         return self._order
 
     def load(self, state: np.ndarray) -> None:
-        order = _checked(state, self._count, self._count)
-        if len(np.unique(order)) != self._count:
+        order = _checked(state, self.count, self.count)
+        if len(np.unique(order)) != self.count:
             raise Refused("this is not an order of these records.")
         self._order = order
 
@@ -148,7 +150,10 @@ def check_loader(loader: object) -> DataLoader[Any]:
     if not isinstance(loader, DataLoader):
         raise ValueError(f"loader must be a torch DataLoader, got {type(loader).__name__}.")
     if isinstance(loader.dataset, IterableDataset) or not hasattr(loader.dataset, "__len__"):
-        raise ValueError("private batches are drawn by index: the data set needs a length.")
+        raise ValueError(
+            "private batches are drawn by index: the data set needs a length, or, if it can only "
+            "be read from its beginning, n_public, its number of records in a pass."
+        )
     if loader.batch_size is None:
         raise ValueError("the loader needs a batch_size: it is the public expected batch size.")
     if type(loader.sampler) not in (RandomSampler, SequentialSampler) or (
@@ -239,11 +244,16 @@ class PrivateLoader:
     """
 
     def __init__(
-        self, loader: DataLoader[Any], schedule: Schedule, steps: int, processes: Processes
+        self,
+        loader: DataLoader[Any],
+        schedule: Schedule,
+        steps: int,
+        processes: Processes,
+        progress: bool = False,
     ) -> None:
         self._loader, self._schedule, self._steps = loader, schedule, steps
-        self._processes = processes
-        self.records = len(loader.dataset)  # type: ignore[arg-type]
+        self._processes, self._progress = processes, Progress(steps, progress)
+        self.records = schedule.count
         self._collates = False  # whether collate_fn was seen to keep records apart
         self._drawn: dict[int, np.ndarray] = {}
         self.done = 0  # steps that are over
@@ -270,6 +280,7 @@ class PrivateLoader:
         self._drawn.pop(self.done, None)
         self.done += 1
         self.waiting = None
+        self._progress.stepped(self.done)
 
     def resume(self, done: int) -> None:
         self.done, self.waiting = done, None

@@ -139,7 +139,9 @@ class Belongings:
         before = self._versions()
         if self._public != self._standing():  # written to between steps: by the user, who may
             self._public, self._marks = self._standing(), _marks(self._large)
-        values = {group: _flat([self._tensors[i] for i in own]) for group, own in self._groups.items()}
+        values = {
+            group: _flat([self._tensors[i] for i in own]) for group, own in self._groups.items()
+        }
         arrays = [array.copy() for _, array in self._arrays]
         extra = [_text(module) for _, module in self._extra]
         marks = _marks(self._trained) if look else None
@@ -252,9 +254,8 @@ class _Walk:
         self._known.add(id(value))
         self._kept_alive.append(value)  # so that no other object is given its name
         if isinstance(value, Tensor):
-            if id(value) not in self._trained and type(value) in (Tensor, nn.Parameter, nn.Buffer):
-                if value.layout is torch.strided and not value.is_meta and not value.is_inference():
-                    self.tensors.append((name, value))
+            if id(value) not in self._trained and _readable(value):
+                self.tensors.append((name, value))
             return [(name, vars(value))] if getattr(value, "__dict__", None) else []
         if isinstance(value, np.ndarray):
             if value.dtype != object:
@@ -275,7 +276,7 @@ class _Walk:
         if isinstance(value, CONTAINERS):
             return self._held(name, value)
         fields = getattr(value, "__dict__", None)
-        if isinstance(fields, dict) and not isinstance(value, type) and all(map(_data, fields.values())):
+        if isinstance(fields, dict) and all(map(_data, fields.values())):
             return self._held(name, fields)
         return []
 
@@ -299,6 +300,11 @@ class _Walk:
             if "hooks" in key and fields.get(key):
                 found += [(f"what a hook of {name} holds", one) for one in fields[key].values()]
         return found
+
+
+def _readable(value: Tensor) -> bool:
+    plain = type(value) in (Tensor, nn.Parameter, nn.Buffer) and value.layout is torch.strided
+    return plain and not value.is_meta and not value.is_inference()
 
 
 def _at(name: str, key: str) -> str:

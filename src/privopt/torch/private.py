@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -21,12 +22,15 @@ from privopt.oracle.sealed import KEY, Sealed
 from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy import Accountant, Budget, Certificate, Refused, spend
 from privopt.privacy.budget import records_moved
+from privopt.privacy.certificate import round_up
 from privopt.privacy.factorizations import Independent
 from privopt.torch.arguments import leaves_of
 from privopt.torch.batches import PrivateLoader, Schedule
 from privopt.torch.belongings import Belongings
 from privopt.torch.compiled import CompiledSum
+from privopt.torch.curve import LossCurve
 from privopt.torch.engine import Engine, Part
+from privopt.torch.fingerprints import Records
 from privopt.torch.gradients import Gradients
 from privopt.torch.losses import LossFunction
 from privopt.torch.noise import TensorGaussian
@@ -34,8 +38,9 @@ from privopt.torch.payment import Payment
 from privopt.torch.plan import TrainingPlan
 from privopt.torch.probe import check_memory, probe
 from privopt.torch.processes import Processes
-from privopt.torch.states import joined
+from privopt.torch.states import joined, write_secret
 
+SAME_RECORDS = "the run went on with the records it began with, in the same order (not checked)"
 GUARD = "_privopt_guard"
 """Where an optimizer keeps the hook of the newest run."""
 
@@ -50,7 +55,7 @@ class PrivateTraining:
     def __init__(
         self,
         engine: Engine,
-        optimizer: Optimizer,
+        optimizers: Sequence[Optimizer],
         loader: PrivateLoader,
         schedule: Schedule,
         gate: Callable[[Steps], Gate],
@@ -63,17 +68,23 @@ class PrivateTraining:
         assumptions: tuple[str, ...],
         account: Dataset | None,
         processes: Processes,
+        records: Records | None,
+        curve: LossCurve | None,
     ) -> None:
-        self.model, self.optimizer, self.loader = engine.model, optimizer, loader
+        self.model, self.loader = engine.model, loader
+        self.optimizers = tuple(optimizers)
         self.budget, self.plan = budget, plan
         self._engine, self._schedule = engine, schedule
         self._microbatch, self._private, self._assumptions = microbatch, private, assumptions
         self._like = self._tail = engine.like()
+        self._records, self._curve = records, curve
+        self._width = engine.size + (curve is not None)
         self._gradients = Gradients(engine.parameters)
         self._belongings = Belongings(engine.model, engine.parameters)
         self._probed: set[Any] = set()
         self._aligned = self._released = False
         self._processes = processes
+        self._resumed: tuple[str, ...] = ()  # what the certificate of a resumed run assumes
         self._leg: str | None = None  # from one resumption to the next: tells states apart
         self._compiled: CompiledSum | None = None
         if compile is not None:
@@ -87,13 +98,14 @@ class PrivateTraining:
         sensitivities = [self._sensitivity(step) for step in range(self.steps)]
         self._gate = gate(Steps(self._declared))
         self._payment = Payment(account, budget, self._mechanism, sensitivities)
-        self._watch(optimizer)
+        for one in self.optimizers:
+            self._watch(one)
+        self.optimizers[-1].register_step_post_hook(lambda *_: self._average())
         facts = self.settings(), asdict(budget), private, loader.records
         processes.check_same(facts, self._like.device)
 
     def _watch(self, optimizer: Optimizer) -> None:
-        """Average after its steps; and refuse a step that would use gradients without noise."""
-        optimizer.register_step_post_hook(lambda *_: self._average())
+        """Refuse a step that would use gradients without noise."""
         guard = getattr(optimizer, GUARD, None)
         if guard is not None:
             guard.remove()  # of an earlier run, whose last batch may wait for ever
@@ -106,7 +118,31 @@ class PrivateTraining:
                 "would use gradients without noise."
             )
 
+    def __repr__(self) -> str:
+        spent, plan = round_up(self.epsilon_spent()), self.plan
+        return (
+            f"PrivateTraining({type(self.model).__name__} of {self._engine.size} trained numbers, "
+            f"{plan.noise} noise on {plan.batches} batches, {self.steps_done} of {self.steps} "
+            f"steps, epsilon {spent} of {self.budget.epsilon:g} at delta {self.budget.delta:g})"
+        )
+
     # ------------------------------------------------------------ training
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer, or the tuple of them if there are several."""
+        return self.optimizers[0] if len(self.optimizers) == 1 else self.optimizers
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps of the budget are taken."""
+        return self.steps_done == self.steps
+
+    @property
+    def loss_curve(self) -> list[float]:
+        """Private means of the loss, one for each epoch that is over; empty if none was asked
+        for."""
+        return [] if self._curve is None else list(self._curve.means)
+
     @property
     def steps(self) -> int:
         """Steps that the budget pays for."""
@@ -149,7 +185,8 @@ class PrivateTraining:
             Handed to ``loss`` after the output; needed if the batch is cut into microbatches.
         """
         self.backward(loss, *inputs, targets=targets, **keywords)
-        self.optimizer.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
 
     def backward(
         self, loss: LossFunction, *inputs: Any, targets: Any = (), **keywords: Any
@@ -215,16 +252,22 @@ class PrivateTraining:
             size = self._compiled.size
         if (count > size or self._compiled is not None) and not tree_leaves(goals):
             raise ValueError("microbatches and compiled steps need targets=...: they cut them too.")
-        engine = self._compiled or self._engine
         if 0 < count <= size:
-            return engine.clipped_sum(loss, inputs, keywords, goals, count)
-        total = torch.zeros_like(self._like)
+            return self._clipped_sum(loss, inputs, keywords, goals, count)
+        total = self._like.new_zeros(self._width)
         for start in range(0, count, size):
             stop = min(start + size, count)
             cut = _slice(start, stop)
             few = tree_map(cut, inputs), tree_map(cut, keywords), tree_map(cut, goals)
-            total += engine.clipped_sum(loss, *few, stop - start)
+            total += self._clipped_sum(loss, *few, stop - start)
         return total
+
+    def _clipped_sum(self, *arguments: Any) -> Tensor:
+        total = (self._compiled or self._engine).clipped_sum(*arguments)
+        if self._curve is None:
+            return total
+        losses, self._engine.losses = self._engine.losses, None
+        return self._curve.joined(total, losses)
 
     def _probe(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Try the model on made-up inputs, once for each way in which it is called."""
@@ -252,7 +295,9 @@ class PrivateTraining:
             if len(self._gate.log) > before:
                 self.loader.stepped()  # also if it was interrupted: it is paid for, and over
         self._released = True
-        self._gradients.fill(noisy, self._schedule.expected_batch_size)
+        if self._curve is not None:
+            self._curve.note(self.steps_done - 1, noisy[-1])
+        self._gradients.fill(noisy[: self._engine.size], self._schedule.expected_batch_size)
 
     def _average(self) -> None:
         """After the optimizer's step."""
@@ -282,7 +327,7 @@ class PrivateTraining:
         return None if step >= self.steps else (self._mechanism, self._sensitivity(step))
 
     def _sensitivity(self, step: int) -> Sensitivity:
-        clip = self._engine.clip.norm
+        clip = self._engine.clip.norm if self._curve is None else self._curve.reach
         movement = records_moved(self.budget.neighbouring) * clip
         cells, sampling = self._schedule.cells(step), self._schedule.sampling
         return Sensitivity("l2", movement, clip, cells, step + 1, sampling)
@@ -305,7 +350,7 @@ class PrivateTraining:
             self.budget,
             solver="torch",
             private=self._private,
-            assumptions=self._assumptions,
+            assumptions=self._assumptions + self._resumed,
             settings=self.settings(),
         )
         return self._payment.settle(certificate, self.steps_done == self.steps)
@@ -324,6 +369,7 @@ class PrivateTraining:
             "clip_norm": self._engine.clip.norm,
             "clipping": self._engine.clip.kind,
             "parameters": self._engine.size,
+            **({} if self._curve is None else {"loss_curve": self._curve.bound}),
         }
 
     # ------------------------------------------------------------ checkpoints
@@ -334,7 +380,7 @@ class PrivateTraining:
         state dicts of their own. In several processes it is the state of this one alone, with the
         noise of its share: save that of each of them, or ``state_dicts`` once.
         """
-        processes, share = self._processes, self._processes.shares(self._engine.size)
+        processes, share = self._processes, self._processes.shares(self._width)
         drawn = torch.from_numpy(np.array(self._schedule.state()))
         correlated = isinstance(self._mechanism, CorrelatedGaussian)
         return {
@@ -348,6 +394,8 @@ class PrivateTraining:
             "share": [share[processes.rank].start, share[processes.rank].stop],
             "average": self._tail.cpu(),
             "schedule": drawn if processes.first else None,
+            "records": self._records.state() if processes.first and self._records else None,
+            "curve": None if self._curve is None else self._curve.state(),
             "noise": self._gate.noise_state(self._mechanism) if correlated else None,  # type: ignore
         }
 
@@ -365,7 +413,7 @@ class PrivateTraining:
         """
         if self.steps_done:
             raise Refused("this run has begun: load a state into a fresh one.")
-        own = self._processes.shares(self._engine.size)[self._processes.rank]
+        own = self._processes.shares(self._width)[self._processes.rank]
         states = state if isinstance(state, list) else [state]
         for one in states:
             if one.get("settings") != self.settings() or one.get("budget") != asdict(self.budget):
@@ -377,6 +425,8 @@ class PrivateTraining:
         if self._processes.first:
             if state["schedule"] is None:
                 raise Refused("process 0 draws the batches: load its state there, or all states.")
+            if self._records is None or not self._records.load(state["records"]):
+                self._resumed += (SAME_RECORDS,)
             self._schedule.load(state["schedule"].numpy())
         self._tail = state["average"].to(self._like)
         if isinstance(self._mechanism, CorrelatedGaussian):
@@ -386,7 +436,20 @@ class PrivateTraining:
         self._gate.resumed(done)
         self._payment.mark, self._leg = state["charged"], state["leg"]
         self._private = self._private and bool(state["private"])
+        if self._curve is not None:
+            self._curve.load(state["curve"])
         self.loader.resume(done)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write ``state_dicts`` to a file that its owner alone can read; all processes call it."""
+        states = self.state_dicts()
+        if states:  # in process 0
+            write_secret(states, path)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Go on with the run that ``save`` has written; model and optimizer have files of their
+        own."""
+        self.load_state_dict(torch.load(path, weights_only=True))
 
 
 def _slice(start: int, stop: int) -> Any:
