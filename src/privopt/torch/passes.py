@@ -89,7 +89,7 @@ class PassLoader(PrivateLoader):
         seen: set[bytes] = set()
         per_pass = self._schedule.steps_per_epoch
         for step in range(steps.start - steps.start % per_pass, steps.stop):
-            here = [item for item, _ in zip(items, self._schedule.draw(step), strict=False)]
+            here = [item for _, item in zip(self._schedule.draw(step), items, strict=False)]
             self._check_once(here, seen)
             if step % per_pass == per_pass - 1 and next(items, seen) is not seen:
                 raise Refused("the data set gives more records in a pass than n_public declares.")
