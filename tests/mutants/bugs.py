@@ -74,6 +74,7 @@ from .processes import processes
 from .streams import streams
 from .torch_bugs import training
 from .torch_models import models
+from .torch_state import state as torch_state
 from .tuning import tuning
 from .users import users
 
@@ -1120,6 +1121,7 @@ ALL: list[Mutant] = [
         densities,
         masks,
         training,
+        torch_state,
         processes,
         models,
         further,
