@@ -71,6 +71,7 @@ from .masks import masks
 from .mutant import Mutant
 from .nonconvex import nonconvex
 from .processes import processes
+from .runs import runs
 from .streams import streams
 from .torch_bugs import training
 from .torch_models import models
@@ -1109,6 +1110,7 @@ ALL: list[Mutant] = [
         output_sensitivity,
         glue,
         log,
+        runs,
         accounting,
         sampling,
         bits,

@@ -200,7 +200,7 @@ def test_the_curve_has_the_noise_it_promises():
     for seed in range(400):
         curve = LossCurve(3.0, 2.0, 50.0, 1)
         made = torch.Generator().manual_seed(seed)
-        noise = 1.5 * curve.reach * torch.randn((), generator=made)
+        noise = 1.5 * curve.joint(2.0) * torch.randn((), generator=made)
         curve.note(0, curve.joined(torch.zeros(1), torch.ones(50))[-1] + noise)
         values += curve.means
     promised = 1.5 * 3.0 * math.sqrt(1 + RATIO**2) / (RATIO * 50)

@@ -142,15 +142,8 @@ class LinearModel(Portable, ABC):
         problem = self._problem(n, features)
         X = aside._design(X)
         repeats = len(targets.labels)
-        facts = Facts(
-            problem,
-            n,
-            problem.dimension(X.shape[1]),
-            budget.neighbouring,
-            repeats,
-            sparse=sp.issparse(X),
-            group=self.rows_per_user or 1,
-        )
+        group = self.rows_per_user or 1
+        facts = Facts.of_rows(problem, X, n, budget.neighbouring, repeats=repeats, group=group)
         plan = self._plan(facts, budget)
 
         def read() -> list[Oracle]:

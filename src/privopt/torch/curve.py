@@ -37,11 +37,15 @@ class LossCurve:
                 "loss_curve is the largest loss of an example that counts, a positive number from "
                 f"outside the data; got {bound!r}."
             )
-        self.bound, self.reach = float(bound), clip_norm * math.sqrt(1 + RATIO**2)
+        self.bound = float(bound)
         self._weight, self._batch = RATIO * clip_norm / bound, batch
         self._epoch = steps_per_epoch
         self.means: list[float] = []
         self._sum, self._steps = 0.0, 0
+
+    def joint(self, clip_norm: float) -> float:
+        """Norm of what one example may give: its clipped gradient and its cut and weighed loss."""
+        return math.hypot(clip_norm, self._weight * self.bound)
 
     def joined(self, gradient: Tensor, losses: Tensor | None) -> Tensor:
         """A clipped sum of gradients, and behind it that of the losses. A loss that is missing

@@ -144,4 +144,4 @@ class PrivateTrainer(Trainer):
             file = Path(checkpoint) / STATE
             if not file.exists():
                 raise Refused("this checkpoint has no private run: its epsilon would be forgotten.")
-            self.private.load_state_dict(torch.load(file, weights_only=True))
+            self.private.load(file)

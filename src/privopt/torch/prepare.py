@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from privopt.ledger import account_for
-from privopt.mechanisms import HOOK, Gate, Steps
+from privopt.mechanisms import Run, Steps
 from privopt.noise import source_for
 from privopt.noise.source import fresh_name
 from privopt.noise.tensors import DeviceSource
@@ -183,10 +183,10 @@ def make_private(
         batch, per_epoch = schedule.expected_batch_size, schedule.steps_per_epoch
         curve = LossCurve(loss_curve, engine.clip.norm, batch, per_epoch)
 
-    def gate(declared: Steps) -> Gate:
+    def run(declared: Steps) -> Run:
         own = processes.own(engine.like().new_zeros(engine.size + (curve is not None)))
         made = lambda mechanism: TensorStream(mechanism, own)  # noqa: E731
-        return Gate(bits, declared=declared, hook=HOOK.get(), stream=made)
+        return Run(budget, declared, bits, what="torch", stream=made)
 
     assumptions = ASSUMPTIONS + (DEVICE_NOISE,) * (device_noise and engine.like().is_cuda)
     known, made = None, PassLoader if iterable else PrivateLoader
@@ -204,12 +204,11 @@ def make_private(
         optimizers,
         batched,
         schedule,
-        gate,
+        run,
         budget,
         plan,
         microbatch,
         compile=("inductor" if compile is True else compile) or None,
-        private=source.private,
         assumptions=assumptions + who.assumptions(),
         account=account if processes.first else None,
         processes=processes,

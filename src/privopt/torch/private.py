@@ -16,12 +16,10 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves, tree_map
 
 from privopt.ledger import Dataset
-from privopt.mechanisms import CorrelatedGaussian, Gate, Steps
+from privopt.mechanisms import CorrelatedGaussian, Run, Steps
 from privopt.noise.source import fresh_name
-from privopt.oracle.sealed import KEY, Sealed
 from privopt.oracle.sensitivity import Sensitivity
-from privopt.privacy import Accountant, Budget, Certificate, Refused, spend
-from privopt.privacy.budget import records_moved
+from privopt.privacy import Budget, Certificate, Refused
 from privopt.privacy.certificate import round_up
 from privopt.privacy.factorizations import Independent
 from privopt.torch.arguments import leaves_of
@@ -32,13 +30,14 @@ from privopt.torch.curve import LossCurve
 from privopt.torch.engine import Engine, Part
 from privopt.torch.fingerprints import Records
 from privopt.torch.gradients import Gradients
+from privopt.torch.legs import Legs
 from privopt.torch.losses import LossFunction
 from privopt.torch.noise import TensorGaussian
-from privopt.torch.payment import Payment
+from privopt.torch.oracle import ClippedSums
 from privopt.torch.plan import TrainingPlan
 from privopt.torch.probe import check_memory, probe
 from privopt.torch.processes import Processes
-from privopt.torch.states import joined, write_secret
+from privopt.torch.states import GONE_ON, joined, noted_before, write_secret
 
 SAME_RECORDS = "the run went on with the records it began with, in the same order (not checked)"
 GUARD = "_privopt_guard"
@@ -58,13 +57,12 @@ class PrivateTraining:
         optimizers: Sequence[Optimizer],
         loader: PrivateLoader,
         schedule: Schedule,
-        gate: Callable[[Steps], Gate],
+        run: Callable[[Steps], Run],
         budget: Budget,
         plan: TrainingPlan,
         microbatch: int | None,
         *,
         compile: str | None,
-        private: bool,
         assumptions: tuple[str, ...],
         account: Dataset | None,
         processes: Processes,
@@ -75,7 +73,8 @@ class PrivateTraining:
         self.optimizers = tuple(optimizers)
         self.budget, self.plan = budget, plan
         self._engine, self._schedule = engine, schedule
-        self._microbatch, self._private, self._assumptions = microbatch, private, assumptions
+        self._microbatch, self._assumptions = microbatch, assumptions
+        self._sums = ClippedSums(engine, schedule, budget.neighbouring, curve)
         self._like = self._tail = engine.like()
         self._records, self._curve = records, curve
         self._width = engine.size + (curve is not None)
@@ -95,13 +94,13 @@ class PrivateTraining:
             self._mechanism = TensorGaussian(plan.noise_multiplier)
         else:
             self._mechanism = CorrelatedGaussian(plan.factorization, plan.noise_multiplier)
-        sensitivities = [self._sensitivity(step) for step in range(self.steps)]
-        self._gate = gate(Steps(self._declared))
-        self._payment = Payment(account, budget, self._mechanism, sensitivities)
+        declared = Steps(self._declared, self.steps)
+        self._run = run(declared)
+        self._legs = Legs(account, self._run, declared, self.steps, schedule.steps_per_epoch)
         for one in self.optimizers:
             self._watch(one)
         self.optimizers[-1].register_step_post_hook(lambda *_: self._average())
-        facts = self.settings(), asdict(budget), private, loader.records
+        facts = self.settings(), asdict(budget), self._run.private, loader.records
         processes.check_same(facts, self._like.device)
 
     def _watch(self, optimizer: Optimizer) -> None:
@@ -170,7 +169,7 @@ class PrivateTraining:
     @property
     def noise_std(self) -> float:
         """Standard deviation of one step's fresh noise in a coordinate of the summed gradient."""
-        return self.plan.noise_multiplier * self._sensitivity(0).radius
+        return self.plan.noise_multiplier * self._sums.sensitivity(0).radius
 
     def step(self, loss: LossFunction, *inputs: Any, targets: Any = (), **keywords: Any) -> None:
         """One private step: clip, sum, add noise once, and call the optimizer.
@@ -201,9 +200,9 @@ class PrivateTraining:
         goals = targets if isinstance(targets, tuple) else (targets,)
 
         def paid() -> Tensor:
-            total = self._sum(loss, inputs, keywords, goals)
-            self._payment.pay(self._private)
-            return total
+            count, size = self._checked(inputs, keywords, goals)
+            self._legs.pay(self.steps_done)
+            return self._run.read(lambda: self._sum(loss, inputs, keywords, goals, count, size))
 
         self._release(processes.together(paid, self._like.device))
 
@@ -214,16 +213,13 @@ class PrivateTraining:
             processes.check_same((self._leg, self.steps_done), self._like.device)
             processes.align(self.model)
             self._leg = processes.told(fresh_name())
+            self._resumed = processes.told(self._resumed)
             self._aligned = True
 
-    def _sum(
-        self,
-        loss: LossFunction,
-        inputs: tuple[Any, ...],
-        keywords: dict[str, Any],
-        goals: tuple[Any, ...],
-    ) -> Tensor:
-        """The clipped gradients of the waiting examples."""
+    def _checked(
+        self, inputs: tuple[Any, ...], keywords: dict[str, Any], goals: tuple[Any, ...]
+    ) -> tuple[int, int]:
+        """How many examples wait, and how many are taken at a time; refuses other batches."""
         count = self.loader.waiting
         if count is None:
             raise Refused("step takes the batch that private.loader has just given, once.")
@@ -236,8 +232,25 @@ class PrivateTraining:
         if not self._engine.unchanged(self._like.device):
             raise Refused("the model has moved or trains other parameters: call make_private then.")
         self._probe(inputs, keywords)
+        size = self._microbatch or max(count, 1)
+        if self._compiled is not None:
+            size = self._compiled.size
+        if (count > size or self._compiled is not None) and not tree_leaves(goals):
+            raise ValueError("microbatches and compiled steps need targets=...: they cut them too.")
+        return count, size
+
+    def _sum(
+        self,
+        loss: LossFunction,
+        inputs: tuple[Any, ...],
+        keywords: dict[str, Any],
+        goals: tuple[Any, ...],
+        count: int,
+        size: int,
+    ) -> Tensor:
+        """The clipped gradients of the waiting examples; the model stays what it was."""
         with self._belongings.kept():
-            return self._clipped(loss, inputs, keywords, goals, count)
+            return self._clipped(loss, inputs, keywords, goals, count, size)
 
     def _clipped(
         self,
@@ -246,12 +259,8 @@ class PrivateTraining:
         keywords: dict[str, Any],
         goals: tuple[Any, ...],
         count: int,
+        size: int,
     ) -> Tensor:
-        size = self._microbatch or max(count, 1)
-        if self._compiled is not None:
-            size = self._compiled.size
-        if (count > size or self._compiled is not None) and not tree_leaves(goals):
-            raise ValueError("microbatches and compiled steps need targets=...: they cut them too.")
         if 0 < count <= size:
             return self._clipped_sum(loss, inputs, keywords, goals, count)
         total = self._like.new_zeros(self._width)
@@ -286,13 +295,13 @@ class PrivateTraining:
 
     def _release(self, total: Tensor) -> None:
         processes = self._processes
-        sealed = Sealed(KEY, processes.collect(total), self._sensitivity(self.steps_done))
-        release: Any = partial(self._gate.release, self._mechanism, sealed)  # type: ignore[arg-type]
-        before = len(self._gate.log)
+        sealed = self._sums.sealed(processes.collect(total), self.steps_done)
+        release: Any = partial(self._run.gate.release, self._mechanism, sealed)  # type: ignore[arg-type]
+        before = self._run.released
         try:
             noisy = processes.gather(processes.together(release, total.device), len(total))
         finally:
-            if len(self._gate.log) > before:
+            if self._run.released > before:
                 self.loader.stepped()  # also if it was interrupted: it is paid for, and over
         self._released = True
         if self._curve is not None:
@@ -322,38 +331,23 @@ class PrivateTraining:
                     p.copy_(part.view_as(p))
         return model
 
-    def _declared(self, step: int) -> tuple[Any, Sensitivity] | None:
+    def _declared(self, step: int) -> tuple[Any, Sensitivity]:
         """What each step may release."""
-        return None if step >= self.steps else (self._mechanism, self._sensitivity(step))
-
-    def _sensitivity(self, step: int) -> Sensitivity:
-        clip = self._engine.clip.norm if self._curve is None else self._curve.reach
-        movement = records_moved(self.budget.neighbouring) * clip
-        cells, sampling = self._schedule.cells(step), self._schedule.sampling
-        return Sensitivity("l2", movement, clip, cells, step + 1, sampling)
+        return self._mechanism, self._sums.sensitivity(step)
 
     # ------------------------------------------------------------ guarantee
     def epsilon_spent(self, delta: float | None = None) -> float:
         """Epsilon of the steps so far, at the budget's delta or another one."""
-        if not len(self._gate.log):
-            return 0.0
-        accountant = Accountant(self.budget.neighbouring)
-        return accountant.epsilon(
-            spend(self._gate.log), self.budget.delta if delta is None else delta
-        )
+        return self._run.epsilon(delta=delta) if self._run.released else 0.0
 
     def certificate(self) -> Certificate:
         """The guarantee of everything released so far: every intermediate model included."""
         self._belongings.check()
-        certificate = Certificate.from_log(
-            self._gate.log,
-            self.budget,
-            solver="torch",
-            private=self._private,
-            assumptions=self._assumptions + self._resumed,
-            settings=self.settings(),
-        )
-        return self._payment.settle(certificate, self.steps_done == self.steps)
+        assumptions = self._assumptions + self._resumed
+        found = self._run.certify(assumptions=assumptions, settings=self.settings())
+        if self.finished:
+            self._run.settle(found)
+        return found
 
     def settings(self) -> dict[str, Any]:
         """Public numbers of the run, as plain JSON values."""
@@ -380,14 +374,15 @@ class PrivateTraining:
         state dicts of their own. In several processes it is the state of this one alone, with the
         noise of its share: save that of each of them, or ``state_dicts`` once.
         """
+        self._legs.hand_over(self.steps_done)
         processes, share = self._processes, self._processes.shares(self._width)
         drawn = torch.from_numpy(np.array(self._schedule.state()))
         correlated = isinstance(self._mechanism, CorrelatedGaussian)
         return {
             "settings": self.settings(),
             "budget": asdict(self.budget),
-            "private": self._private,
-            "charged": self._payment.mark,
+            "private": self._run.private,
+            "charged": self._run.mark,
             "steps_done": self.steps_done,
             "leg": self._leg,
             "process": processes.rank,
@@ -396,7 +391,7 @@ class PrivateTraining:
             "schedule": drawn if processes.first else None,
             "records": self._records.state() if processes.first and self._records else None,
             "curve": None if self._curve is None else self._curve.state(),
-            "noise": self._gate.noise_state(self._mechanism) if correlated else None,  # type: ignore
+            "noise": self._run.noise_state(self._mechanism) if correlated else None,  # type: ignore
         }
 
     def state_dicts(self) -> list[dict[str, Any]]:
@@ -425,17 +420,18 @@ class PrivateTraining:
         if self._processes.first:
             if state["schedule"] is None:
                 raise Refused("process 0 draws the batches: load its state there, or all states.")
+            self._resumed += self._legs.follow(state["charged"])
             if self._records is None or not self._records.load(state["records"]):
                 self._resumed += (SAME_RECORDS,)
             self._schedule.load(state["schedule"].numpy())
         self._tail = state["average"].to(self._like)
         if isinstance(self._mechanism, CorrelatedGaussian):
-            path = self._gate.resume(self._mechanism, state["noise"])
-            if len(path.cells) != done:
-                raise Refused("this is not the state of such a run.")
-        self._gate.resumed(done)
-        self._payment.mark, self._leg = state["charged"], state["leg"]
-        self._private = self._private and bool(state["private"])
+            self._run.resume(done, [(self._mechanism, state["noise"])])
+        else:
+            self._run.resume(done)
+        charged, private = state["charged"], bool(state["private"])
+        self._run.follow(charged, paid=charged is not None, private=private)
+        self._leg = state["leg"]
         if self._curve is not None:
             self._curve.load(state["curve"])
         self.loader.resume(done)
@@ -450,6 +446,8 @@ class PrivateTraining:
         """Go on with the run that ``save`` has written; model and optimizer have files of their
         own."""
         self.load_state_dict(torch.load(path, weights_only=True))
+        if self._processes.first and noted_before(path):
+            self._resumed += (GONE_ON,)
 
 
 def _slice(start: int, stop: int) -> Any:

@@ -63,6 +63,22 @@ def _cut(states: list[dict[str, Any]], own: slice) -> dict[str, Any]:
 
 
 # ------------------------------------------------------------ files
+GONE_ON = (
+    "what other runs have released that went on from the same file is not counted here: its note "
+    "says that it was loaded before"
+)
+
+
+def noted_before(path: str | os.PathLike[str]) -> bool:
+    """Note beside a state's file that it was gone on from; whether it was before."""
+    with suppress(PermissionError):  # where nothing can be written, nothing is noted
+        try:
+            os.close(os.open(f"{os.fspath(path)}.resumed", os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            return True
+    return False
+
+
 def write_secret(state: Any, path: str | os.PathLike[str]) -> None:
     """Save a state in a file that its owner alone can read, from its first byte on; a crash leaves
     the file that was there."""
