@@ -287,3 +287,77 @@ def test_models_that_are_refused_in_words_before_data_is_used(name):
     with pytest.raises(Refused, match=words):
         training(model, data(), **choices)
     assert torch.equal(before, weights(model))
+
+
+class Counts(nn.Module):
+    """Adds up what it sees, from its third run on real batches on."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.mean, self.from_now_on = nn.Linear(4, 3).double(), torch.zeros(4), False
+
+    def forward(self, x):
+        if self.from_now_on:
+            self.mean.add_(x.detach().mean(0))
+        return self.one(x)
+
+
+def _remembers(private, x, y):
+    private.model.from_now_on = True
+    private.step(cross_entropy, x, targets=y)
+
+
+def _steps_alone(private, x, y):
+    private.optimizer.step()
+
+
+def _loads_late(private, x, y):
+    private.load_state_dict(private.state_dict())
+
+
+def _loads_others(private, x, y):
+    fresh = training(Counts(), data(seed=1), noise="independent", random_state=None)
+    fresh.load_state_dict(private.state_dict())
+
+
+def _wrong_rows(private, x, y):
+    private.step(cross_entropy, torch.cat([x, x]), targets=y)
+
+
+def _mean(private, x, y):
+    private.step(lambda out, t: cross_entropy(out, t).mean(), x, targets=y)
+
+
+REFUSALS = {
+    "a model that begins to remember": (_remembers, "'mean' changes when the model runs"),
+    "a step of the optimizer alone": (_steps_alone, "waits for private"),
+    "a state for a run that has begun": (_loads_late, "has begun"),
+    "a state of other records": (_loads_others, "other records than the one"),
+    "rows of another batch": (_wrong_rows, "another number of rows"),
+    "a mean": (_mean, "one number for each example"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_a_refusal_is_one_sentence_and_leaves_everything_as_it_was(name):
+    action, words = REFUSALS[name]
+    model = Counts()
+    optimizer = torch.optim.Adam(model.parameters(), 0.1)
+    private = training(model, optimizer=optimizer, noise="independent", random_state=None)
+    run(private)
+    x, y = next(iter(private.loader))
+
+    def everything():
+        adam = [v.clone() for s in optimizer.state.values() for v in s.values()]
+        spent = torch.tensor([private.epsilon_spent(), private.steps_done, len(private.loss_curve)])
+        return [weights(model).clone(), model.mean.clone(), *adam, spent]
+
+    before = everything()
+    with pytest.raises(Refused, match=words) as refusal:
+        action(private, x, y)
+    assert str(refusal.value).count(". ") <= 1
+    for one, other in zip(before, everything(), strict=True):
+        assert torch.equal(one, other)
+    model.from_now_on = False
+    private.step(cross_entropy, x, targets=y)
+    assert private.steps_done == 7
