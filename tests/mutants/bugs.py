@@ -605,14 +605,14 @@ def _stable() -> Iterator[Mutant]:
     ):
         yield Mutant(
             f"{solver}: a third of the minimiser's sensitivity",
-            ((Minimiser, "sensitivity", _smaller(Minimiser.output_sensitivity, 1 / 3)),),
+            ((Minimiser, "output_sensitivity", _smaller(Minimiser.output_sensitivity, 1 / 3)),),
             replayed(solver, relation, 0.0),
             "replay",
         )
     for solver in ("bolt_on_sgd", "phased_localization"):
         yield Mutant(
             f"{solver}: a quarter of the sensitivity",
-            ((StableSGD, "sensitivity", _smaller(StableSGD.output_sensitivity, 0.25)),),
+            ((StableSGD, "output_sensitivity", _smaller(StableSGD.output_sensitivity, 0.25)),),
             replayed(solver, "zero_out", 0.0),
             "replay",
         )
