@@ -187,7 +187,7 @@ def state() -> Iterator[Mutant]:
         "a run goes on with other records",
         same_people,
         "people",
-        (fingerprints.Records, "load", lambda self, state: True),
+        (fingerprints.Roster, "load", lambda self, state: True),
     )
     yield mutant(
         "a digest of the records in any order",

@@ -64,6 +64,15 @@ def test_repeats_are_refused_before_anything_is_drawn(name, form, noisy):
 @pytest.mark.parametrize("form", FORMS)
 def test_different_records_are_no_repeats(form):
     assert "more than once" not in repr(training(records=Items(range(24), form))._assumptions)
+
+
+def test_rows_of_a_table_are_people_unless_it_is_asked():
+    records = TensorDataset(*(x.repeat(8, *[1] * (x.dim() - 1)) for x in BASE.tensors))
+    stated = training(records=records).certificate().assumptions
+    assert "equal records in the data set are different people" in stated
+    with pytest.raises(ValueError, match="the same record more than once"):
+        training(records=records, equal_records="refused")
+    training(records=BASE, equal_records="refused")
     with pytest.raises(ValueError, match="equal_records must be"):
         training(equal_records="some")
 

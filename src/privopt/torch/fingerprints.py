@@ -26,7 +26,7 @@ from privopt.noise.random_numbers import same_random_numbers
 from privopt.noise.source import fresh_name
 from privopt.privacy.budget import Refused
 
-EqualRecords = Literal["refused", "people", "unchecked"]
+EqualRecords = Literal["auto", "refused", "people", "unchecked"]
 
 EQUAL = (
     "the data set holds the same record more than once, and would pay for it once: take each "
@@ -70,12 +70,16 @@ class Fingerprints:
         return blake2b(b"".join(self._found), key=key, digest_size=16).hexdigest()
 
 
-class Records:
+class Roster:
     """What a run knows of its records: at most their digests."""
 
     def __init__(self, loader: DataLoader[Any], equal: str) -> None:
-        if equal not in ("refused", *ASSUMPTIONS):
-            raise ValueError(f"equal_records must be refused, people or unchecked, got {equal!r}.")
+        if equal not in ("auto", "refused", *ASSUMPTIONS):
+            raise ValueError(
+                f"equal_records must be auto, refused, people or unchecked, got {equal!r}."
+            )
+        if equal == "auto":  # a row of a table is a record, as everywhere in this library
+            equal = "people" if type(loader.dataset) is TensorDataset else "refused"
         self._loader, self._equal = loader, equal
         self._prints: Fingerprints | None = None
 
@@ -152,10 +156,13 @@ class _Digested(Dataset[Any]):
 
 def _rows(tensors: tuple[Tensor, ...], key: bytes) -> Iterator[bytes]:
     """As ``digest_of``, for all rows of some tensors."""
+    if not len(tensors[0]):
+        return
     parts, content = [], np.zeros(len(tensors[0]), dtype=bool)
     missing = np.zeros(len(tensors[0]), dtype=bool)
     for tensor in tensors:
-        flat = tensor.detach().reshape(len(tensor), -1).cpu().contiguous()
+        flat = tensor.detach().flatten(1) if tensor.dim() > 1 else tensor.detach()[:, None]
+        flat = flat.cpu().contiguous()
         content |= (flat != 0).any(1).numpy()
         missing |= (flat != flat).any(1).numpy()
         parts.append(flat.view(torch.uint8).reshape(len(flat), -1).numpy())

@@ -29,7 +29,7 @@ from privopt.torch.checks import check_model, check_optimizers
 from privopt.torch.clip import Clip, Clipping
 from privopt.torch.curve import LossCurve
 from privopt.torch.engine import Engine
-from privopt.torch.fingerprints import EqualRecords, Records
+from privopt.torch.fingerprints import EqualRecords, Roster
 from privopt.torch.fixed_noise import epsilon_of, fixed_plan, open_plan
 from privopt.torch.noise import TensorStream, tensor_noise
 from privopt.torch.passes import ASSUMPTION, Passes, PassLoader, in_passes
@@ -63,7 +63,7 @@ def make_private(
     microbatch: int | None = None,
     compile: bool | str = False,
     device_noise: bool = False,
-    equal_records: EqualRecords = "refused",
+    equal_records: EqualRecords = "auto",
     loss_curve: float | None = None,
     progress: bool = False,
     ledger: Any = None,
@@ -111,10 +111,11 @@ def make_private(
     device_noise : bool, default=False
         On an accelerator, draw noise with its own generator instead of ChaCha20: faster, not
         cryptographic.
-    equal_records : {"refused", "people", "unchecked"}, default="refused"
-        Whether the data set is read once beforehand, and refused if it holds a record more than
-        once. ``people`` states that equal records are different people. ``unchecked`` reads
-        nothing, for data sets that take long. Both stand in the certificate.
+    equal_records : {"auto", "refused", "people", "unchecked"}, default="auto"
+        ``refused``: the data set is read once beforehand, and refused if it holds a record more
+        than once. ``people`` states that equal records are different people. ``unchecked`` reads
+        nothing, for data sets that take long. Both stand in the certificate. ``auto`` is ``people``
+        for a ``TensorDataset``, whose rows are records, and ``refused`` for other classes.
     loss_curve : float, optional
         The largest loss of an example that counts, a public number: the mean loss of each epoch is
         released with the gradients, for half a percent more noise, in the same certificate.
@@ -192,9 +193,10 @@ def make_private(
     known, made = None, PassLoader if iterable else PrivateLoader
     batched = made(loader, schedule, plan.factorization.steps, processes, progress)
     account = account_for(ledger, dataset)
-    who = Records(loader, equal_records)
+    who = Roster(loader, equal_records)
     if isinstance(batched, PassLoader):
-        batched.key = bytes.fromhex(fresh_name()) if equal_records == "refused" else None
+        wanted = equal_records in ("auto", "refused")
+        batched.key = bytes.fromhex(fresh_name()) if wanted else None
         assumptions += (ASSUMPTION,)
     else:
         known = who

@@ -28,7 +28,7 @@ from privopt.torch.belongings import Belongings
 from privopt.torch.compiled import CompiledSum
 from privopt.torch.curve import LossCurve
 from privopt.torch.engine import Engine, Part
-from privopt.torch.fingerprints import Records
+from privopt.torch.fingerprints import Roster
 from privopt.torch.gradients import Gradients
 from privopt.torch.legs import Legs
 from privopt.torch.losses import LossFunction
@@ -66,7 +66,7 @@ class PrivateTraining:
         assumptions: tuple[str, ...],
         account: Dataset | None,
         processes: Processes,
-        records: Records | None,
+        records: Roster | None,
         curve: LossCurve | None,
     ) -> None:
         self.model, self.loader = engine.model, loader
