@@ -39,10 +39,15 @@ class Schedule(ABC):
     """Steps, cells and sampling are public; ``draw`` returns the secret members of a step."""
 
     name: str
-    count: int
+    _count: int
     steps_per_epoch: int
     expected_batch_size: float
     sampling: Sampling
+
+    @property
+    def count(self) -> int:
+        """How many records there are."""
+        return self._count
 
     @abstractmethod
     def cells(self, step: int) -> tuple[Cell, ...]:
@@ -80,7 +85,7 @@ class PoissonBatches(Schedule):
     def __init__(
         self, count: int, records: int, batch_size: int, groups: int, source: Source
     ) -> None:
-        self.count, self.groups = count, groups
+        self._count, self.groups = count, groups
         self._sampler = _sampler(source)
         self.sampling = Sampling(min(1.0, groups * batch_size / records))
         self.expected_batch_size = float(batch_size)
@@ -91,14 +96,14 @@ class PoissonBatches(Schedule):
         return ((step % self.groups,),) if self.groups > 1 else (ROOT,)
 
     def draw(self, step: int) -> np.ndarray:
-        chosen = self._sampler.choose(self.count, self.sampling.rate, step + 1)
+        chosen = self._sampler.choose(self._count, self.sampling.rate, step + 1)
         return chosen[self._dealt[chosen] == step % self.groups]
 
     def state(self) -> np.ndarray:
         return self._dealt
 
     def load(self, state: np.ndarray) -> None:
-        self._dealt = _checked(state, self.count, self.groups)
+        self._dealt = _checked(state, self._count, self.groups)
 
 
 class FixedOrder(Schedule):
@@ -112,7 +117,7 @@ class FixedOrder(Schedule):
     sampling = FULL
 
     def __init__(self, count: int, batch_size: int, source: Source) -> None:
-        self.count = count
+        self._count = count
         self.steps_per_epoch = -(-count // batch_size)
         self.expected_batch_size = count / self.steps_per_epoch
         self._order = np.asarray(_sampler(source).order(count))
@@ -122,14 +127,14 @@ class FixedOrder(Schedule):
 
     def draw(self, step: int) -> np.ndarray:
         part, parts = step % self.steps_per_epoch, self.steps_per_epoch
-        return self._order[self.count * part // parts : self.count * (part + 1) // parts]
+        return self._order[self._count * part // parts : self._count * (part + 1) // parts]
 
     def state(self) -> np.ndarray:
         return self._order
 
     def load(self, state: np.ndarray) -> None:
-        order = _checked(state, self.count, self.count)
-        if len(np.unique(order)) != self.count:
+        order = _checked(state, self._count, self._count)
+        if len(np.unique(order)) != self._count:
             raise Refused("this is not an order of these records.")
         self._order = order
 

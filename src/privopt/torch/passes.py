@@ -43,7 +43,7 @@ class Passes(Schedule):
     sampling = FULL
 
     def __init__(self, count: int, batch_size: int) -> None:
-        self.count = count
+        self._count = count
         self.steps_per_epoch = -(-count // batch_size)
         self.expected_batch_size = count / self.steps_per_epoch
 
@@ -52,7 +52,7 @@ class Passes(Schedule):
 
     def draw(self, step: int) -> np.ndarray:
         part, parts = step % self.steps_per_epoch, self.steps_per_epoch
-        return np.arange(self.count * part // parts, self.count * (part + 1) // parts)
+        return np.arange(self._count * part // parts, self._count * (part + 1) // parts)
 
     def state(self) -> np.ndarray:
         return np.zeros(0, dtype=np.int64)
