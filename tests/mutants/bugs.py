@@ -77,6 +77,7 @@ from .runs import runs
 from .streams import streams
 from .torch_bugs import training
 from .torch_models import models
+from .torch_state import state as torch_state
 from .tuning import tuning
 from .users import users
 
@@ -1145,6 +1146,7 @@ ALL: list[Mutant] = [
         densities,
         masks,
         training,
+        torch_state,
         processes,
         models,
         further,
