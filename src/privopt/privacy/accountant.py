@@ -22,8 +22,6 @@ from typing import Any
 
 import numpy as np
 
-import numpy as np
-
 from privopt.privacy.budget import NEIGHBOURING, Neighbouring, Refused, replaces
 from privopt.privacy.convolve import composed, epsilon_of
 from privopt.privacy.events import FULL
@@ -308,14 +306,13 @@ def _composed(kinds: Counter[Kind], neighbouring: Neighbouring) -> Any:
     parts = Counter({k: c for k, c in kinds.items() if not isinstance(k, GaussianKind)})
     if mu > 0:
         parts[GaussianKind(mu, mu)] = 1
-    step, total = 1e-2 / math.sqrt(sum(parts.values())), None
+    step, used = 1e-2 / math.sqrt(sum(parts.values())), []
     for kind, times in parts.items():
         one = None if isinstance(kind, Concentrated) else kind.distribution(step, neighbouring)
         if one is None:
             return None
-        many = self_composed(one, times)
-        total = many if total is None else total.compose(many)
-    return total
+        used.append((one, times))
+    return composed(used)
 
 
 def _distribution_route(
