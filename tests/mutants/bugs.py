@@ -63,6 +63,7 @@ from .checks import (
     within_budget,
 )
 from .densities import densities
+from .foreign import foreign
 from .further import further
 from .geometry import geometry
 from .integers import coarse, integers
@@ -76,6 +77,7 @@ from .runs import runs
 from .streams import streams
 from .torch_bugs import training
 from .torch_models import models
+from .torch_state import state as torch_state
 from .tuning import tuning
 from .users import users
 
@@ -1144,11 +1146,13 @@ ALL: list[Mutant] = [
         densities,
         masks,
         training,
+        torch_state,
         processes,
         models,
         further,
         users,
         tuning,
+        foreign,
     )
     for mutant in family()
 ]

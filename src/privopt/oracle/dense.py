@@ -368,8 +368,11 @@ class DenseRows:
         height = min(max(BLOCK_BYTES // width, 64), 1 << 15, most)
         blocks = [slice(i, min(i + height, self.count)) for i in range(0, self.count, height)]
 
+        quiet = np.geterr()  # a thread of its own would warn of what the caller's ignores
+
         def run(share: list[slice]) -> list[Any]:
-            return [apply(rows) for rows in share]
+            with np.errstate(**quiet):
+                return [apply(rows) for rows in share]
 
         workers = _workers()
         if workers == 1 or self._X.nbytes < PARALLEL_BYTES:

@@ -189,6 +189,11 @@ def feature_norms(X: Any) -> np.ndarray:
     return _power_norms(X, 1)
 
 
+def at_least(norms: np.ndarray, columns: int) -> np.ndarray:
+    """Norms rounded up: what is divided by them is never longer than 1."""
+    return norms * (1 + margin(columns))
+
+
 def clip_factors(X: Any, bound: float) -> np.ndarray:
     """What each row must be multiplied by so that its norm is at most the bound."""
     return bound / np.maximum(feature_norms(X), bound)
@@ -196,7 +201,7 @@ def clip_factors(X: Any, bound: float) -> np.ndarray:
 
 def shortened(rows: RawRows, norm: float) -> tuple[np.ndarray, np.ndarray]:
     """Factors 1 / max(||x||, norm) for raw rows, and the sizes of the effective rows they make."""
-    norms = rows.features(feature_norms)
+    norms = rows.features(lambda X: at_least(feature_norms(X), X.shape[1]))
     factors = 1 / np.maximum(norms, norm)
     return factors, np.hypot(norms * factors, rows.bounds.intercept) * rows.active()
 
@@ -226,7 +231,7 @@ def _power_norms(X: Any, power: int) -> np.ndarray:
 
 def _clipped_sum(X: Any, power: int, bound: float) -> np.ndarray:
     """Sum of the rows of X ** power, each clipped to the bound, over the bound."""
-    weights = 1 / np.maximum(_power_norms(X, power), bound)
+    weights = 1 / np.maximum(at_least(_power_norms(X, power), X.shape[1]), bound)
     if sp.issparse(X):
         return np.asarray(weights @ X.astype(float).power(power)).ravel()
     total = np.zeros(X.shape[1])

@@ -20,6 +20,7 @@ from privopt.mechanisms import (
 )
 from privopt.noise import Source, source_for
 from privopt.oracle import Oracle, RowBounds, RowSum
+from privopt.oracle.labels import numbers
 from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy import Budget, Certificate, Neighbouring, Participation, Refused
 from privopt.privacy.budget import records_moved
@@ -100,6 +101,7 @@ class PrefixSums(Iterator[np.ndarray]):
             },
         )
 
+    @np.errstate(all="ignore")  # a warning that one record causes would tell of it
     def __next__(self) -> np.ndarray:
         try:
             item = next(self._items)
@@ -214,11 +216,7 @@ def prefix_sums(
 
 
 def _rows(item: Any) -> np.ndarray:
-    batch = None
-    try:
-        batch = np.atleast_2d(np.asarray(item, dtype=float))
-    except (TypeError, ValueError):
-        batch = None  # raised below, because NumPy's own message quotes the data
-    if batch is None or batch.ndim != 2 or not batch.shape[1]:
+    batch = np.atleast_2d(np.asarray(numbers(item, "an item of a stream"), dtype=float))
+    if batch.ndim != 2 or not batch.shape[1]:
         raise Refused("an item of a stream is a vector, or a matrix with one record in each row.")
     return batch

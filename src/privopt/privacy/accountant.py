@@ -306,13 +306,13 @@ def _composed(kinds: Counter[Kind], neighbouring: Neighbouring) -> Any:
     parts = Counter({k: c for k, c in kinds.items() if not isinstance(k, GaussianKind)})
     if mu > 0:
         parts[GaussianKind(mu, mu)] = 1
-    step, found = 1e-2 / math.sqrt(sum(parts.values())), []
+    step, used = 1e-2 / math.sqrt(sum(parts.values())), []
     for kind, times in parts.items():
         one = None if isinstance(kind, Concentrated) else kind.distribution(step, neighbouring)
         if one is None:
             return None
-        found.append((one, times))
-    return composed(found)
+        used.append((one, times))
+    return composed(used)
 
 
 def _distribution_route(
