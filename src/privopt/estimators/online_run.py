@@ -128,7 +128,9 @@ class OnlineRun:
         self.multiplier = recipe.multiplier(self.factorization, spent)
         noise = self.factorization, self.multiplier, recipe.rule
         self._coordinates = self.leaders[0].coordinates
-        whole = choose_correlated(None, *noise, coordinates=self._coordinates)
+        whole = choose_correlated(
+            None, *noise, coordinates=self._coordinates, epsilon=recipe.budget.epsilon
+        )
         self._mechanisms = [correlated_noise(*noise, discrete_noise=whole) for _ in leaders]
         self._resolution = resolution_of(self._mechanisms[0])
         self._row_norms: np.ndarray | None = None

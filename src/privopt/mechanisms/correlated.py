@@ -49,6 +49,8 @@ WIDER = 1 / (1 - ROUNDING_SHARE)
 """What it is wider by; bounds on errors count on it."""
 COEFFICIENTS = 1e-4
 """Part of it that covers the relative errors of a factorization's own numbers."""
+NEGLIGIBLE = 1e-15
+"""What the sampler of a whole stream may add to delta where nobody asked for integers."""
 NARROWEST = 1 / 64
 """Fresh integers of one step are no narrower than this, in units of the widest."""
 
@@ -188,14 +190,17 @@ def choose_correlated(
     *,
     coordinates: int,
     records: int = 1,
+    epsilon: float = 0.0,
 ) -> bool:
     """Whether correlated noise is hardened: where it can be, unless told. All of this is public;
-    ``records`` take part in one step."""
+    ``records`` take part in one step, and at this epsilon the sampler must add next to nothing."""
     if wish is False:
         return False
     try:
         whole = DiscreteCorrelatedGaussian(factorization, multiplier, participation)
-        possible = whole.fits(coordinates) and room(whole.resolution, records)
+        variables = factorization.steps * coordinates * (GAUSSIAN_DISTANCE + OUTSIDE)
+        quiet = 2 * math.exp(min(epsilon, 700.0)) * variables <= NEGLIGIBLE
+        possible = quiet and whole.fits(coordinates) and room(whole.resolution, records)
     except ValueError:
         possible = False  # no stream of integers, or no room on the grid
     if wish and not possible:

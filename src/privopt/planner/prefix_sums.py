@@ -67,7 +67,9 @@ class PrefixSums(Iterator[np.ndarray]):
     def _settle(self, coordinates: int) -> None:
         """Noise for so many coordinates, a public number: in integers where there is room."""
         self._coordinates = coordinates
-        whole = choose_correlated(None, *self._noise, coordinates=coordinates)
+        whole = choose_correlated(
+            None, *self._noise, coordinates=coordinates, epsilon=self._budget.epsilon
+        )
         self._mechanism = correlated_noise(*self._noise, discrete_noise=whole)
 
     @property
