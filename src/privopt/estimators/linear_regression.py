@@ -128,7 +128,7 @@ class LinearRegression(LinearRegressor):
 
     def _loss(self) -> Squared:
         if self.residual_clip is None:
-            return Squared(residual_clip=0.5)
+            return Squared(residual_clip=0.5, declared=False)
         if not 0 < self.residual_clip < float("inf"):
             raise ValueError(
                 f"residual_clip must be positive and finite, got {self.residual_clip!r}."

@@ -6,7 +6,7 @@ from privopt.losses.guarded import Guarded, bounded_slope, met
 from privopt.losses.hinge import Hinge, SmoothedHinge
 from privopt.losses.huber import Huber
 from privopt.losses.logistic import Logistic
-from privopt.losses.loss import Loss
+from privopt.losses.loss import Loss, Standard
 from privopt.losses.phase_retrieval import PhaseRetrieval
 from privopt.losses.quantile import Quantile, SmoothedQuantile
 from privopt.losses.redescending import TukeyBiweight, Welsch
@@ -27,6 +27,7 @@ __all__ = [
     "SmoothedHinge",
     "SmoothedQuantile",
     "Squared",
+    "Standard",
     "TukeyBiweight",
     "Welsch",
     "bounded_slope",

@@ -14,6 +14,36 @@ Array = Any
 
 
 @dataclass(frozen=True)
+class Standard:
+    """What is minimised on standardised rows, where labels are known by mean and deviation.
+
+    Attributes
+    ----------
+    loss : Loss
+        On labels (y - centre) / scale, and on margins from which ``offset`` is taken.
+    offset : float
+        The margin of the constant model; with it a margin is one for the labels as they were.
+    centre, scale : float
+        See ``loss``.
+    size : float
+        How far margins are expected to spread; only accuracy depends on it.
+    linear : bool
+        Whether the margin is the prediction, so that a plane through the means fits them. A long
+        row is then shortened together with its label; else its loss is weighted.
+    matches_means : bool
+        Whether the loss asks predictions to have the labels' mean.
+    """
+
+    loss: Loss
+    offset: float
+    centre: float
+    scale: float = 1.0
+    size: float = 1.0
+    linear: bool = True
+    matches_means: bool = False
+
+
+@dataclass(frozen=True)
 class Loss(ABC):
     """A scalar function f(z, y); the loss of record (x, y) is l(theta) = f(<x, theta>, y).
 
@@ -80,6 +110,15 @@ class Loss(ABC):
         """Return a lower bound, at least 0, of the d2f/dz2 of a convex f at all margins within
         `width` of z."""
         return 0.0 * z
+
+    def standard(self, mean: float, deviation: float, plenty: float) -> Standard | None:
+        """Return what to minimise for labels in [-1, 1] with this mean and deviation; None if the
+        loss has no such form.
+
+        ``plenty`` is n mu / p, public. Smoothness may depend on it and on the loss alone: it stands
+        in the plan, before labels are known. The Lipschitz constant may depend on all three.
+        """
+        return None
 
     def pieces(self, y: Array) -> tuple[Array, Array, Array] | None:
         """Return margin of the kink, slope below and slope above it; None if not two lines."""

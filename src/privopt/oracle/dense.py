@@ -30,6 +30,7 @@ PARALLEL_BYTES = 1 << 22
 class DenseRows:
     """Effective rows over a dense array. See ``rows`` for what they mean."""
 
+    weighted = False
     __slots__ = (
         "_X",
         "_active",

@@ -58,9 +58,11 @@ class Enclosing:
     def __init__(self, loss: Loss, head: np.ndarray, tail: np.ndarray, size: float) -> None:
         self._loss, self._head, self._tail, self._size = loss, head, tail, size
 
-    def block(self, X: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    def block(
+        self, X: Any, y: np.ndarray, shares: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, float]:
         """Exact leading part, the rest, and the error of the sum over a few rows; X is a dense or
-        a CSR matrix of effective rows in double precision."""
+        a CSR matrix of effective rows in double precision. With shares s a slope is s f'(z / s)."""
         largest = _largest(X)
         column = _power(np.maximum(largest, SMALLEST))
         count, p = X.shape
@@ -79,7 +81,14 @@ class Enclosing:
         z_rest = low - (z - exact)  # Fast2Sum, or an error of u^2 |z| that the width below covers
         mass = float(largest @ np.abs(first)) + 2.0**bits * float(largest @ np.abs(second))
         error = (widest + 8) * UNIT * 2.0**-bits * (2 * mass + widest * top)
-        slopes, spread = self._slopes(z, z_rest, y, error)
+        if shares is None:
+            slopes, spread = self._slopes(z, z_rest, y, error)
+        else:  # a division by 1 is exact, others move a margin by less than 4 u
+            z, z_rest = z / shares, z_rest / shares
+            wide = error / shares + np.where(shares < 1, 4 * UNIT * np.abs(z), 0.0)
+            slopes, spread = self._slopes(z, z_rest, y, wide)
+            spread = shares * (spread + 2 * UNIT * np.abs(slopes))
+            slopes = shares * slopes
 
         # The sum: the leading parts of slopes and entries are integers of 53 bits in all.
         size = float(_power(np.maximum(np.max(np.abs(slopes), initial=0.0), SMALLEST)))
@@ -92,7 +101,7 @@ class Enclosing:
         return total, remainder, min(self._size, row) * float(np.sum(spread)) * (1 + 1e-9) + added
 
     def _slopes(
-        self, z: np.ndarray, rest: np.ndarray, y: np.ndarray, error: float
+        self, z: np.ndarray, rest: np.ndarray, y: np.ndarray, error: Any
     ) -> tuple[np.ndarray, np.ndarray]:
         """Slopes half-way between the ends of each margin's interval, and half their distance."""
         loss = self._loss

@@ -16,6 +16,9 @@ import scipy.sparse as sp
 from privopt.oracle.rows import RawRows, RowBounds, Rows, Weigh
 
 
+SMALLEST_SHARE = 1e-100
+
+
 @dataclass(frozen=True, eq=False)
 class RowMap:
     """x becomes v / max(||v||, clip_norm) with v = (scale * (x - centre), column).
@@ -26,6 +29,11 @@ class RowMap:
     With a ``label_centre`` m the label shares the row's clip: y becomes (y - m) c / max(||v||, c),
     c the clip norm. A linear model of (x, y - m) is then one of the mapped records too, so a record
     that is clipped counts less and biases nothing.
+
+    That holds for the residuals of linear models alone. With ``weighted`` a clipped record keeps
+    its margin and its label, (y - m) / ``label_scale``, and its loss counts w = s^2 times,
+    s = min(1, c / ||v||): s^2 f(z / s) for the margin z of the clipped row. Its slope s f'(z / s)
+    and its curvature f''(z / s) obey the bounds of f, whatever f is.
     """
 
     centre: np.ndarray
@@ -33,6 +41,8 @@ class RowMap:
     column: float
     clip_norm: float
     label_centre: float | None = None
+    label_scale: float = 1.0
+    weighted: bool = False
 
     @property
     def dimension(self) -> int:
@@ -60,7 +70,8 @@ class RowMap:
         """The label of a record whose row is multiplied by this factor."""
         if self.label_centre is None:
             return y
-        return (y - self.label_centre) * (factors * self.clip_norm)
+        centred = (y - self.label_centre) / self.label_scale
+        return centred if self.weighted else centred * (factors * self.clip_norm)
 
     def factors(self, X: Any) -> np.ndarray:
         """1 / max(||v||, clip_norm) for each row of X."""
@@ -88,11 +99,12 @@ def scaled_norms(X: Any, row_map: RowMap) -> np.ndarray:
 class MappedRows:
     """Effective rows x~_i = s_i A (x_i, 1), with s_i = 1 / max(||A (x_i, 1)||, clip_norm).
 
-    ``base`` holds the rows (x_i, 1), and hands the pair (s_i, ||x~_i||) to every weight in place of
-    its own sizes.
+    ``base`` holds the rows (x_i, 1), and hands (s_i, ||x~_i||, share) to every weight in place of
+    its own sizes; the share is what the clip leaves of a row. If the map is ``weighted``, weights
+    see the margin over the share, and a sum of k-th powers of rows takes them share^(2 - k) times.
     """
 
-    __slots__ = ("_base", "_map", "_squares", "bounds", "count", "dimension")
+    __slots__ = ("_base", "_map", "_squares", "bounds", "count", "dimension", "weighted")
 
     def __init__(self, base: Rows, row_map: RowMap) -> None:
         self._base, self._map = base, row_map
@@ -100,6 +112,7 @@ class MappedRows:
         self.bounds = RowBounds(1.0)
         self.count = base.count
         self.dimension = row_map.dimension
+        self.weighted = row_map.weighted
 
     @classmethod
     def build(cls, base: RawRows, row_map: RowMap) -> MappedRows:
@@ -107,7 +120,9 @@ class MappedRows:
         factors = 1 / np.maximum(norms, row_map.clip_norm)
         # A row whose norm overflows is clipped to nothing.
         sizes = factors * np.where(np.isfinite(norms), norms, 0.0)
-        notes = np.column_stack([factors, sizes])
+        shares = np.minimum(factors * row_map.clip_norm, 1.0)
+        shares[shares < SMALLEST_SHARE] = SMALLEST_SHARE  # such a row has no weight to speak of
+        notes = np.column_stack([factors, sizes, shares])
         return cls(base.noted(notes).precise(), row_map)
 
     def weighted_sum(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
@@ -129,15 +144,19 @@ class MappedRows:
         return self._map.gram(inner)
 
     def weights(self, theta: np.ndarray, weigh: Weigh) -> Any:
-        return self._base.weights(self._map.backward(theta), self._inside(weigh, 0))
+        inner = self._inside(weigh, 2, factored=False)  # ``weighted_product`` multiplies by them
+        return self._base.weights(self._map.backward(theta), inner)
 
-    def _inside(self, weigh: Weigh, power: int) -> Weigh:
+    def _inside(self, weigh: Weigh, power: int, factored: bool = True) -> Weigh:
         """The weight of a base row: that of its mapped row times a power of its factor."""
 
         def inner(z: Any, y: Any, notes: Any) -> Any:
-            factors = notes[:, 0]
-            weights = weigh(z * factors, self._map.label(y, factors), notes[:, 1])
-            return weights if power == 0 else weights * (factors if power == 1 else factors**2)
+            factors, shares = notes[:, 0], notes[:, 2]
+            margins = z * factors / shares if self.weighted else z * factors
+            weights = weigh(margins, self._map.label(y, factors), notes[:, 1])
+            if self.weighted and power < 2:
+                weights = weights * shares ** (2 - power)
+            return weights * factors**power if power and factored else weights
 
         return inner
 
@@ -149,7 +168,7 @@ class MappedRows:
         return self._map.forward(inner)
 
     def effective(self, measure: Callable[[Any, Any, Any], Any], most: int) -> list[Any]:
-        """``measure`` of mapped rows, labels and sizes: centred entry by entry, then scaled, so
+        """``measure`` of mapped rows, labels and shares: centred entry by entry, then scaled, so
         that nothing cancels. Sparse rows are not sparse once they are centred."""
         row_map = self._map
 
@@ -161,7 +180,7 @@ class MappedRows:
             E[:, :-1] = (X[:, :-1] - alive * row_map.centre) * row_map.scale
             E[:, -1] = row_map.column * alive[:, 0]
             E *= factors[:, None]
-            return measure(E, row_map.label(y, factors), notes[:, 1])
+            return measure(E, row_map.label(y, factors), notes[:, 2])
 
         return self._base.effective(inner, most)
 

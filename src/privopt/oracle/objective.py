@@ -76,7 +76,10 @@ class Objective:
         """The gradient at head + tail, with an evaluated bound on its error in l2."""
         size = self.rows.bounds.size * (1 + 1e-9)
         enclosing = Enclosing(self.loss, head, tail, size)
-        parts = self.rows.effective(lambda X, y, sizes: enclosing.block(X, y), HEIGHT)
+        weighted = self.rows.weighted
+        parts = self.rows.effective(
+            lambda X, y, notes: enclosing.block(X, y, notes if weighted else None), HEIGHT
+        )
         return add_up(parts, self.dimension)
 
     def hessian(self, theta: np.ndarray) -> np.ndarray:

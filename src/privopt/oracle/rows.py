@@ -92,6 +92,10 @@ class Rows(Protocol):
     def dimension(self) -> int: ...
     @property
     def bounds(self) -> RowBounds: ...
+    @property
+    def weighted(self) -> bool:
+        """Whether a record's loss is s^2 f(z / s, y), with a share s <= 1 of its own."""
+        ...
 
     def weighted_sum(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
         """Sum over records of weigh(<x~, theta>, y, ||x~||) x~."""
@@ -122,7 +126,8 @@ class Rows(Protocol):
         ...
 
     def effective(self, measure: Callable[[Any, Any, Any], Any], most: int) -> list[Any]:
-        """``measure`` of effective rows, labels and sizes in doubles, ``most`` rows at a time."""
+        """``measure`` of effective rows, labels and sizes in doubles, ``most`` rows at a time; of
+        ``weighted`` rows it sees shares instead of sizes."""
         ...
 
     def precise(self) -> Rows:
@@ -207,6 +212,7 @@ class EmptyRows:
     dimension: int
     bounds: RowBounds
     count: int = 0
+    weighted: bool = False
 
     def weighted_sum(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
         return np.zeros(self.dimension)

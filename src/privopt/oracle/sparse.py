@@ -18,6 +18,7 @@ from privopt.oracle.rows import RowBounds, Weigh
 class SparseRows:
     """Effective rows over a CSR matrix. See ``rows`` for what they mean."""
 
+    weighted = False
     __slots__ = (
         "_X",
         "_active",
