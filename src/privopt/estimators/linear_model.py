@@ -219,7 +219,15 @@ class LinearModel(Portable, ABC):
             l2=self._ridge() / n,
             column_bounds=None if self.bounds is None else 1.0,
             theta_norm=self._theta_norm(norm),
+            units=self._units(features),
         )
+
+    def _units(self, features: int) -> tuple[float, ...] | None:
+        """What ``bounds`` divide columns by, where a ridge makes it matter."""
+        if self.bounds is None or not self._ridge():
+            return None
+        declared = self._declared(features)
+        return None if declared is None else tuple(declared.scale.tolist())
 
     def _unit_norm(self) -> float:
         """The declared row bound; 1 where it is chosen privately and rows are measured in it."""

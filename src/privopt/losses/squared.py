@@ -66,7 +66,9 @@ class Squared(HuberisedResidual):
         clip = self.linear_from
         if not self.declared:
             clip = width_for(mean, deviation, plenty) * deviation
-        size = deviation * math.sqrt(default_width(plenty))
+        # Larger than it is where n mu / p is large: the ridge that the noise asks for then fades
+        # faster than the noise, and directions that few records show are not pulled to 0.
+        size = deviation * default_width(plenty) ** 1.5
         loss = Huber(min(clip, WIDEST))
         return Standard(loss, mean, mean, size=size, matches_means=not self.declared)
 

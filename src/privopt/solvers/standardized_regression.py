@@ -62,13 +62,13 @@ SHARES: dict[Noise, tuple[float, float, float]] = {
     "gaussian": (0.02, 0.10, 0.05),
     "pure": (0.04, 0.12, 0.08),
 }
-CLIP = 1.0
+CLIP = 0.8
 """Records are shortened to this multiple of the root mean square of standardised rows."""
 COLUMN = 1.0
 """Height of the constant column: labels are centred, so the intercept has little left to do."""
 ENOUGH = 32.0
 """n mu / p from which on moments take in nearly all rows, and the means say the intercept."""
-USUAL, NEARLY_ALL = 0.9, 0.99
+USUAL, NEARLY_ALL = 0.9, 0.95
 """Share of the rows whose norms the moments take in whole."""
 TYPICAL_MEAN, TYPICAL_DEVIATION = 0.3, 0.45
 """Size to expect of the mean and of the deviation of labels in [-1, 1], where noise hides them."""
@@ -152,7 +152,7 @@ class StandardizedRegression(Solver):
         size = clip * math.sqrt(facts.p) * typical.size
         inner = replace(
             facts,
-            problem=Problem(typical.loss, data_norm=1.0, theta_norm=size, l2=facts.problem.l2),
+            problem=Problem(typical.loss, data_norm=1.0, theta_norm=size),
             prior=prior,
         )
         last = OBJECTIVE.settings(inner, budget, noise=noise, **choices)
@@ -206,7 +206,8 @@ class StandardizedRegression(Solver):
                 label_scale=standard.scale,
                 weighted=not standard.linear,
             )
-            theta = self._one(oracle, gate, joint, standard.loss, settings)
+            ridge = _ridge(problem, joint, standard, settings)
+            theta = self._one(oracle, gate, joint, standard.loss, ridge, settings)
             if standard.matches_means and settings.plenty >= ENOUGH:
                 theta[-1] *= _kept(row_map, theta, doubt, blur)
             coefficients = row_map.backward(theta) / row_map.clip_norm
@@ -242,6 +243,7 @@ class StandardizedRegression(Solver):
         gate: Gate,
         row_map: RowMap,
         loss: Loss,
+        ridge: np.ndarray,
         settings: RegressionSettings,
     ) -> np.ndarray:
         mechanism = ObjectivePerturbation(
@@ -250,6 +252,7 @@ class StandardizedRegression(Solver):
             settings.regularisation,
             settings.tolerance,
             settings.output_multiplier,
+            ridge=tuple(ridge.tolist()),
             discrete_noise=settings.discrete_noise,
         )
         return gate.release(mechanism, oracle.mapped(row_map).everything().function(loss))
@@ -272,6 +275,23 @@ def _standard(problem: Problem, mean: float, deviation: float, plenty: float) ->
     if found is None:
         raise Refused(f"{type(problem.loss).__name__} has no standard form.")
     return found
+
+
+def _ridge(
+    problem: Problem, row_map: RowMap, standard: Standard, settings: RegressionSettings
+) -> np.ndarray:
+    """What is added to the planned regularisation, from public numbers and released moments.
+
+    The caller's ridge, on the coefficients of the columns as given and not on the constant; and,
+    where the loss turns out steeper for its size than was planned, as much as keeps the balance of
+    noise and pull that the plan had.
+    """
+    typical = _standard(problem, 0.0, TYPICAL_DEVIATION, settings.plenty)
+    steeper = standard.loss.lipschitz / standard.size * typical.size / typical.loss.lipschitz
+    pull = np.full(row_map.dimension, max(steeper**1.25 - 1, 0.0) * settings.regularisation)
+    units = 1.0 if problem.units is None else np.array(problem.units)
+    pull[:-1] += settings.n * problem.l2 * (row_map.scale / (row_map.clip_norm * units)) ** 2
+    return pull
 
 
 def _kept(row_map: RowMap, theta: np.ndarray, doubt: float, blur: float) -> float:
