@@ -108,6 +108,10 @@ class LinearModel(Portable, ABC):
         """Ridge penalty on the scale of the sum."""
         return 0.0
 
+    def _penalty(self, n: int) -> float:
+        """Ridge penalty on the scale of the mean."""
+        return self._ridge() / n
+
     def _theta_norm(self, size: float) -> float | None:
         """Expected size of the solution for rows of norm ``size``; only accuracy depends on it."""
         return None
@@ -216,7 +220,7 @@ class LinearModel(Portable, ABC):
             self._domain(),
             data_norm=norm,
             intercept=column,
-            l2=self._ridge() / n,
+            l2=self._penalty(n),
             column_bounds=None if self.bounds is None else 1.0,
             theta_norm=self._theta_norm(norm),
             units=self._units(features),
@@ -224,7 +228,7 @@ class LinearModel(Portable, ABC):
 
     def _units(self, features: int) -> tuple[float, ...] | None:
         """What ``bounds`` divide columns by, where a ridge makes it matter."""
-        if self.bounds is None or not self._ridge():
+        if self.bounds is None or not self._penalty(1):
             return None
         declared = self._declared(features)
         return None if declared is None else tuple(declared.scale.tolist())

@@ -9,6 +9,9 @@ from typing import Any, ClassVar
 
 from privopt.geometry.norms import Norm, check_norm
 
+TYPICAL_DEVIATION = 0.45
+"""Deviation to expect of labels in [-1, 1]."""
+
 # A NumPy array or a torch tensor; slopes are computed where the margins live.
 Array = Any
 
@@ -25,6 +28,8 @@ class Standard:
         The margin of the constant model; with it a margin is one for the labels as they were.
     centre, scale : float
         See ``loss``.
+    unit : float
+        What the loss was divided by; a ridge beside it is divided too.
     size : float
         How far margins are expected to spread; only accuracy depends on it.
     linear : bool
@@ -38,6 +43,7 @@ class Standard:
     offset: float
     centre: float
     scale: float = 1.0
+    unit: float = 1.0
     size: float = 1.0
     linear: bool = True
     matches_means: bool = False
@@ -102,6 +108,11 @@ class Loss(ABC):
         return 0.0 if self.convex else self.smoothness
 
     @property
+    def slope_size(self) -> float:
+        """The largest number whose rounding enters a computed slope."""
+        return max(self.lipschitz, 1.0) if self.classification else self.lipschitz
+
+    @property
     def linear_beyond(self) -> float:
         """The distance |z - y| from which on f is linear in z, on either side; maybe infinite."""
         return math.inf
@@ -119,6 +130,10 @@ class Loss(ABC):
         in the plan, before labels are known. The Lipschitz constant may depend on all three.
         """
         return None
+
+    def typical(self, plenty: float) -> Standard | None:
+        """Return ``standard`` for labels as they may be expected: what a plan is made with."""
+        return self.standard(0.0, TYPICAL_DEVIATION, plenty)
 
     def pieces(self, y: Array) -> tuple[Array, Array, Array] | None:
         """Return margin of the kink, slope below and slope above it; None if not two lines."""

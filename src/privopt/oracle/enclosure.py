@@ -29,8 +29,7 @@ UNIT = 2.0**-53
 HEIGHT = 1 << 12
 """Rows whose leading parts are added up in one exact sum."""
 SLOPE_UNITS = 8.0
-"""Rounding of one computed slope at a given margin, in units of 2^-53 of the largest slope (of 1
-for a classification loss, whose slope is a difference from 1)."""
+"""Rounding of one computed slope at a given margin, in units of 2^-53 of ``Loss.slope_size``."""
 SMALLEST = 2.0**-900
 
 
@@ -48,8 +47,7 @@ def residual_only(loss: Loss) -> bool:
 
 def slope_unit(loss: Loss) -> float:
     """The rounding of one computed slope."""
-    size = max(loss.lipschitz, 1.0) if loss.classification else loss.lipschitz
-    return SLOPE_UNITS * UNIT * size
+    return SLOPE_UNITS * UNIT * loss.slope_size
 
 
 class Enclosing:

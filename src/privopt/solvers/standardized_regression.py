@@ -40,6 +40,7 @@ import numpy as np
 from privopt.facts import Facts
 from privopt.geometry import WholeSpace
 from privopt.losses import Loss, Standard
+from privopt.losses.loss import TYPICAL_DEVIATION
 from privopt.mechanisms import (
     Gate,
     ObjectivePerturbation,
@@ -70,8 +71,8 @@ ENOUGH = 32.0
 """n mu / p from which on moments take in nearly all rows, and the means say the intercept."""
 USUAL, NEARLY_ALL = 0.9, 0.95
 """Share of the rows whose norms the moments take in whole."""
-TYPICAL_MEAN, TYPICAL_DEVIATION = 0.3, 0.45
-"""Size to expect of the mean and of the deviation of labels in [-1, 1], where noise hides them."""
+TYPICAL_MEAN = 0.3
+"""Size to expect of the mean of labels in [-1, 1], where noise hides it."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class StandardizedRegression(Solver):
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         problem = facts.problem
-        if problem.loss.standard(0.0, TYPICAL_DEVIATION, 1.0) is None:
+        if problem.loss.typical(1.0) is None:
             return (
                 f"{self.name} is for losses that say what to minimise when the moments of the "
                 f"labels are known, not for {facts.loss_name}: take Squared, Huber or another "
@@ -148,7 +149,7 @@ class StandardizedRegression(Solver):
             choices.get("discrete_noise"), facts, noise, multipliers
         )
         plenty = n_mu(facts, budget, noise) / facts.p
-        typical = _standard(facts.problem, 0.0, TYPICAL_DEVIATION, plenty)
+        typical = _given(facts.problem.loss.typical(plenty))
         size = clip * math.sqrt(facts.p) * typical.size
         inner = replace(
             facts,
@@ -199,7 +200,7 @@ class StandardizedRegression(Solver):
         thetas = []
         for done, oracle in enumerate(oracles, 1):
             mean, deviation, doubt = self._labels(oracle, gate, settings)
-            standard = _standard(problem, mean, deviation, settings.plenty)
+            standard = _given(problem.loss.standard(mean, deviation, settings.plenty))
             joint = replace(
                 row_map,
                 label_centre=standard.centre,
@@ -270,11 +271,10 @@ def n_mu(facts: Facts, budget: Budget, noise: Noise) -> float:
     return facts.n * mu / (facts.relation_factor * math.sqrt(facts.repeats))
 
 
-def _standard(problem: Problem, mean: float, deviation: float, plenty: float) -> Standard:
-    found = problem.loss.standard(mean, deviation, plenty)
-    if found is None:
-        raise Refused(f"{type(problem.loss).__name__} has no standard form.")
-    return found
+def _given(standard: Standard | None) -> Standard:
+    if standard is None:
+        raise Refused("the loss does not say what to minimise when moments of labels are known.")
+    return standard
 
 
 def _ridge(
@@ -286,11 +286,12 @@ def _ridge(
     where the loss turns out steeper for its size than was planned, as much as keeps the balance of
     noise and pull that the plan had.
     """
-    typical = _standard(problem, 0.0, TYPICAL_DEVIATION, settings.plenty)
+    typical = _given(problem.loss.typical(settings.plenty))
     steeper = standard.loss.lipschitz / standard.size * typical.size / typical.loss.lipschitz
     pull = np.full(row_map.dimension, max(steeper**1.25 - 1, 0.0) * settings.regularisation)
     units = 1.0 if problem.units is None else np.array(problem.units)
-    pull[:-1] += settings.n * problem.l2 * (row_map.scale / (row_map.clip_norm * units)) ** 2
+    to_columns = row_map.scale / (row_map.clip_norm * units)
+    pull[:-1] += settings.n * problem.l2 / standard.unit * to_columns**2
     return pull
 
 
