@@ -56,7 +56,7 @@ def test_lipschitz_and_smoothness_are_never_exceeded(loss, y):
     slope, curvature = loss.slope(GRID, y), loss.curvature(GRID, y)
     assert np.abs(slope).max() <= loss.lipschitz
     assert np.abs(np.diff(slope) / np.diff(GRID)).max() <= loss.smoothness * (1 + 1e-9)
-    assert 0 <= curvature.min()
+    assert curvature.min() >= 0
     assert curvature.max() <= loss.smoothness
     for z in (-1e300, -1e10, 1e10, 1e300):
         at = np.array([z])

@@ -544,7 +544,7 @@ def _first_sums() -> Iterator[Mutant]:
 def _not_clipped(cls: Any, base: Any, row_map: Any) -> Any:
     norms = np.hypot(base.features(lambda X: mapped.scaled_norms(X, row_map)), row_map.column)
     factors = np.full_like(norms, 1 / row_map.clip_norm)
-    notes = np.column_stack([factors, factors * norms])
+    notes = np.column_stack([factors, factors * norms, np.ones_like(norms)])
     return cls(base.noted(notes).precise(), row_map)
 
 

@@ -99,6 +99,9 @@ class LogLinkRegressor(LinearRegressor):
             )
         return low, high
 
+    def _half(self) -> float:
+        return 1.0  # a logarithm has no unit
+
     def _targets(self, y: np.ndarray) -> Targets:
         low, high = self._ends()
         return Targets((np.clip(numbers_of(y), low, high) / high,))

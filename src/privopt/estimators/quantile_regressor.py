@@ -39,8 +39,8 @@ class QuantileRegressor(LinearRegressor):
         Level strictly between 0 and 1; 0.5 is the median.
     width : float, optional
         Half-width, in units of y, over which the kink is rounded off; public. Default: between a
-        four-hundredth and a twentieth of the distance of ``target_bounds``, less where n epsilon / p is
-        large. 0 keeps the kink.
+        four-hundredth and a twentieth of the distance of ``target_bounds``, the less the larger
+        n epsilon / p is. 0 keeps the kink.
     intercept_only : bool, default=False
         Fit one constant and no coefficients; the entries of X are not used.
     target_bounds : (float, float), default=(-1.0, 1.0)

@@ -72,9 +72,9 @@ class Poisson(LogLink):
         return under + self.rate_cap * (z.clip(min=top) - top) - y * z
 
     def _steep(self, z: Array, y: Array) -> Array:
-        return array_namespace(z).exp(z.clip(max=math.log(self.rate_cap))).clip(
-            max=self.rate_cap
-        ) - y
+        return (
+            array_namespace(z).exp(z.clip(max=math.log(self.rate_cap))).clip(max=self.rate_cap) - y
+        )
 
     def _bend(self, z: Array, y: Array) -> Array:
         xp = array_namespace(z)
@@ -83,7 +83,9 @@ class Poisson(LogLink):
         return xp.where(z < top, bend, xp.zeros_like(bend))
 
     def _margins(self, y: Array) -> tuple[Array, Array]:
-        return self._reach((y - self.slope_clip).clip(max=self.rate_cap)), self._reach(y + self.slope_clip)
+        return self._reach((y - self.slope_clip).clip(max=self.rate_cap)), self._reach(
+            y + self.slope_clip
+        )
 
     def _reach(self, rate: Array) -> Array:
         """The margin of a rate: -inf for none, inf for one above the cap."""

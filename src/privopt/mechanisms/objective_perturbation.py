@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -168,7 +168,7 @@ class ObjectivePerturbation:
         if self.method == "newton":
             return minimise_surely(
                 payload,
-                regularisation=self._pull(),
+                regularisation=self.pull,
                 centre=centre,
                 linear=b,
                 gradient_norm=0.75 * gradient_norm,
@@ -193,7 +193,9 @@ class ObjectivePerturbation:
                 return surely, np.zeros_like(surely)
         raise NotConverged
 
-    def _pull(self) -> float | np.ndarray:
+    @property
+    def pull(self) -> Any:
+        """The regularisation of each coordinate, its ridge included."""
         if self.ridge is None:
             return self.regularisation
         return self.regularisation + np.array(self.ridge)

@@ -15,7 +15,6 @@ import scipy.sparse as sp
 
 from privopt.oracle.rows import RawRows, RowBounds, Rows, Weigh
 
-
 SMALLEST_SHARE = 1e-100
 
 

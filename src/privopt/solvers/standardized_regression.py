@@ -105,7 +105,9 @@ class StandardizedRegression(Solver):
     """
 
     name: ClassVar[str] = "standardized_regression"
-    summary: ClassVar[str] = "private centring and scaling, then objective perturbation (regression)"
+    summary: ClassVar[str] = (
+        "private centring and scaling, then objective perturbation (regression)"
+    )
     has_discrete_noise: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
@@ -208,7 +210,8 @@ class StandardizedRegression(Solver):
                 weighted=not standard.linear,
             )
             ridge = _ridge(problem, joint, standard, settings)
-            theta = self._one(oracle, gate, joint, standard.loss, ridge, settings)
+            # A copy: what was released stays as it is.
+            theta = self._one(oracle, gate, joint, standard.loss, ridge, settings).copy()
             if standard.matches_means and settings.plenty >= ENOUGH:
                 theta[-1] *= _kept(row_map, theta, doubt, blur)
             coefficients = row_map.backward(theta) / row_map.clip_norm
