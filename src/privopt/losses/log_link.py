@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -26,8 +27,10 @@ class LogLink(Loss):
     """f(z, y) for a label y >= 0 whose expected value is exp(z); a negative label counts as 0.
 
     Subclasses give the slope without its clip, an increasing function of z, by its inverse and its
-    integral.
+    integral. Rates are compared with labels, not margins: neither loses digits to the other.
     """
+
+    compares: ClassVar[bool] = False
 
     @property
     @abstractmethod

@@ -63,12 +63,15 @@ class Loss(ABC):
         Whether labels are -1 and +1; otherwise they are real numbers.
     curved : bool
         Whether d2f/dz2 > 0 at every margin, for every y.
+    compares : bool
+        Whether a slope is computed from a difference of margin and label, which may cancel.
     """
 
     convex: ClassVar[bool] = True
     one_signed: ClassVar[bool] = False
     classification: ClassVar[bool] = False
     curved: ClassVar[bool] = False
+    compares: ClassVar[bool] = True
 
     @abstractmethod
     def value(self, z: Array, y: Array) -> Array:

@@ -102,7 +102,7 @@ class Enclosing:
             back = d - z
             z, y = d + (((z - (d - back)) - (y + back)) + rest), np.zeros_like(y)
             width = 4 * UNIT * np.abs(z) + error
-        elif loss.classification:
+        elif loss.classification or not loss.compares:
             width = 4 * UNIT * np.abs(z) + error
         else:
             width = 4 * UNIT * (np.abs(z) + np.abs(y)) + error

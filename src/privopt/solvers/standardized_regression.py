@@ -238,8 +238,9 @@ class StandardizedRegression(Solver):
         trust = TYPICAL_MEAN**2 / (TYPICAL_MEAN**2 + spread**2)
         mean = float(np.clip(trust * first, -1.0, 1.0))
         variance = trust * (second - mean**2) + (1 - trust) * TYPICAL_DEVIATION**2
-        least = spread**2 / (1 + spread**2)
-        return mean, math.sqrt(float(np.clip(variance, max(least, 1e-6), 1.0))), spread
+        # The noise of the squares is that of the variance: less than it cannot be told from it.
+        least, most = min(spread, 1.0), max(1 - mean**2, spread)
+        return mean, math.sqrt(float(np.clip(variance, max(least, 1e-6), min(most, 1.0)))), spread
 
     def _one(
         self,
@@ -294,7 +295,8 @@ def _ridge(
     pull = np.full(row_map.dimension, max(steeper**1.25 - 1, 0.0) * settings.regularisation)
     units = 1.0 if problem.units is None else np.array(problem.units)
     to_columns = row_map.scale / (row_map.clip_norm * units)
-    pull[:-1] += settings.n * problem.l2 / standard.unit * to_columns**2
+    counted = min(settings.clip, 1.0) ** 2  # weight of a record as long as the root mean square
+    pull[:-1] += counted * settings.n * problem.l2 / standard.unit * to_columns**2
     return pull
 
 
