@@ -21,6 +21,12 @@ def default_width(plenty: float) -> float:
     return max(1.0, math.sqrt(plenty / 128))
 
 
+def default_clip(plenty: float) -> float:
+    """A residual clip for labels in [-1, 1] of unknown deviation: the whole range where n mu / p is
+    large, so that nothing is cut and nothing biased, and a quarter of it where noise rules."""
+    return min(0.5 * max(1.0, plenty / 128), WIDEST)
+
+
 def width_for(mean: float, deviation: float, plenty: float) -> float:
     """The width for labels in [-1, 1] of this mean and deviation, in deviations.
 

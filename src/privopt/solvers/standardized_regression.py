@@ -51,7 +51,6 @@ from privopt.mechanisms import (
 from privopt.mechanisms.objective_perturbation import Noise
 from privopt.oracle import LabelMoments, Oracle, RowBounds, RowMap
 from privopt.privacy import Budget, Refused
-from privopt.privacy.profiles import gaussian_mu
 from privopt.problem import Problem
 from privopt.solvers.objective_perturbation import SOLVER as OBJECTIVE
 from privopt.solvers.objective_perturbation import ObjectiveSettings
@@ -150,7 +149,7 @@ class StandardizedRegression(Solver):
         choices["discrete_noise"] = choose_for_all(
             choices.get("discrete_noise"), facts, noise, multipliers
         )
-        plenty = n_mu(facts, budget, noise) / facts.p
+        plenty = facts.plenty(budget, noise == "pure")
         typical = _given(facts.problem.loss.typical(plenty))
         size = clip * math.sqrt(facts.p) * typical.size
         inner = replace(
@@ -261,18 +260,6 @@ class StandardizedRegression(Solver):
             discrete_noise=settings.discrete_noise,
         )
         return gate.release(mechanism, oracle.mapped(row_map).everything().function(loss))
-
-
-def n_mu(facts: Facts, budget: Budget, noise: Noise) -> float:
-    """n over the standard deviation of the noise in a sum, in units of what one record adds.
-
-    mu of the whole budget; pure noise in p dimensions is about sqrt(p) as large in each.
-    """
-    if noise == "pure":
-        mu = budget.epsilon / math.sqrt(facts.p)
-    else:
-        mu = gaussian_mu(budget.epsilon, budget.delta)
-    return facts.n * mu / (facts.relation_factor * math.sqrt(facts.repeats))
 
 
 def _given(standard: Standard | None) -> Standard:
