@@ -30,7 +30,7 @@ every_loss = pytest.mark.parametrize("loss", LOSSES, ids=repr)
 
 
 def weighted(row_map: RowMap, centre: float = 0.1, scale: float = 0.5) -> RowMap:
-    return replace(row_map, label_centre=centre, label_scale=scale, weighted=True)
+    return replace(row_map, label_centre=centre, label_scale=scale, shortening=0.0)
 
 
 def rows_of(X, y, row_map, form=np.asarray):
@@ -110,7 +110,7 @@ def test_the_gradient_is_enclosed(form, loss):
     y[:3] = 1e6, 1e-9, 0.0
     for name in MAPS:
         rows = rows_of(X, y, weighted(MAPS[name]), form)
-        parts = rows.effective(lambda E, t, s: (E.copy(), t.copy(), s.copy()), 1 << 12)
+        parts = rows.effective(lambda E, t, _, s: (E.copy(), t.copy(), s.copy()), 1 << 12)
         E, t, s = (np.concatenate(some).astype(np.longdouble) for some in zip(*parts, strict=True))
         for theta in THETAS:
             z = (E @ theta.astype(np.longdouble)) / s

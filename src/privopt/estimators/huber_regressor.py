@@ -12,7 +12,8 @@ class HuberRegressor(LinearRegressor):
     """Differentially private Huber regression: squares for small residuals, lines for large ones.
 
     The width is the same in every row: with ``bounds`` a long row counts less, and its residuals
-    are cut where those of others are. A narrower loss needs less noise and resists outliers of y more; in the limit it is the median.
+    are cut where those of others are. A narrower loss needs less noise and resists outliers of y
+    more; in the limit it is the median.
 
     Parameters
     ----------

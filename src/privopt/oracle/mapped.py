@@ -15,24 +15,23 @@ import scipy.sparse as sp
 
 from privopt.oracle.rows import RawRows, RowBounds, Rows, Weigh
 
-SMALLEST_SHARE = 1e-100
-
 
 @dataclass(frozen=True, eq=False)
 class RowMap:
-    """x becomes v / max(||v||, clip_norm) with v = (scale * (x - centre), column).
+    """x becomes v / (C r^a) with v = (scale * (x - centre), column), r = max(||v|| / C, 1).
 
-    Mapped rows have norm at most 1. The clip scales a whole row, its constant too, so it changes
-    the size of a score and never its sign.
+    C is ``clip_norm`` and a is ``shortening``, in [0, 1]. At a = 1 mapped rows have norm at most 1,
+    and that is all. Below, a long row is shortened less and counts less instead: its loss gets the
+    weight r^(2a - 2). Then weight times norm is r^(a - 1) <= 1 and weight times squared norm is 1,
+    so a loss of slope L and smoothness b has both, on these records, as on rows of norm 1. At
+    a = 0 no row is shortened: the model is one of rows as they are, which weights do not bias,
+    because they depend on the row alone. Shortening whole rows changes the size of scores, so it
+    inflates coefficients; it never changes the sign of a score.
 
     With a ``label_centre`` m the label shares the row's clip: y becomes (y - m) c / max(||v||, c),
     c the clip norm. A linear model of (x, y - m) is then one of the mapped records too, so a record
-    that is clipped counts less and biases nothing.
-
-    That holds for the residuals of linear models alone. With ``weighted`` a clipped record keeps
-    its margin and its label, (y - m) / ``label_scale``, and its loss counts w = s^2 times,
-    s = min(1, c / ||v||): s^2 f(z / s) for the margin z of the clipped row. Its slope s f'(z / s)
-    and its curvature f''(z / s) obey the bounds of f, whatever f is.
+    that is clipped counts less and biases nothing. At a = 0 it keeps its size: (y - m) / u, with u
+    the ``label_scale``.
     """
 
     centre: np.ndarray
@@ -41,7 +40,7 @@ class RowMap:
     clip_norm: float
     label_centre: float | None = None
     label_scale: float = 1.0
-    weighted: bool = False
+    shortening: float = 1.0
 
     @property
     def dimension(self) -> int:
@@ -69,12 +68,26 @@ class RowMap:
         """The label of a record whose row is multiplied by this factor."""
         if self.label_centre is None:
             return y
-        centred = (y - self.label_centre) / self.label_scale
-        return centred if self.weighted else centred * (factors * self.clip_norm)
+        return (y - self.label_centre) / self.label_scale * (factors * self.clip_norm)
 
     def factors(self, X: Any) -> np.ndarray:
         """1 / max(||v||, clip_norm) for each row of X."""
         return 1 / np.maximum(np.hypot(scaled_norms(X, self), self.column), self.clip_norm)
+
+    def notes(self, norms: np.ndarray) -> np.ndarray:
+        """Factor, size after it, and weight of rows v with these norms."""
+        lengths = np.maximum(norms, self.clip_norm)
+        if self.shortening == 1:
+            factors, weights = 1 / lengths, np.ones(len(norms))
+        else:
+            beyond = lengths / self.clip_norm
+            factors = 1 / (self.clip_norm * beyond**self.shortening)
+            # Powers are right to a few units: rounded so that the bounds above stay true.
+            weights = np.where(beyond > 1, beyond ** (2 * self.shortening - 2) * (1 - 1e-14), 1.0)
+        # A row whose norm overflows is clipped to nothing.
+        finite = np.isfinite(norms)
+        factors, weights = np.where(finite, factors, 0.0), np.where(finite, weights, 0.0)
+        return np.column_stack([factors, factors * np.where(finite, norms, 0.0), weights])
 
 
 def scaled_norms(X: Any, row_map: RowMap) -> np.ndarray:
@@ -96,14 +109,13 @@ def scaled_norms(X: Any, row_map: RowMap) -> np.ndarray:
 
 
 class MappedRows:
-    """Effective rows x~_i = s_i A (x_i, 1), with s_i = 1 / max(||A (x_i, 1)||, clip_norm).
+    """Effective rows x~_i = s_i A (x_i, 1), each with a weight: see ``RowMap``.
 
-    ``base`` holds the rows (x_i, 1), and hands (s_i, ||x~_i||, share) to every weight in place of
-    its own sizes; the share is what the clip leaves of a row. If the map is ``weighted``, weights
-    see the margin over the share, and a sum of k-th powers of rows takes them share^(2 - k) times.
+    ``base`` holds the rows (x_i, 1), and hands (s_i, ||x~_i||, weight) to every weight in place of
+    its own sizes.
     """
 
-    __slots__ = ("_base", "_map", "_squares", "bounds", "count", "dimension", "weighted")
+    __slots__ = ("_base", "_map", "_squares", "bounds", "count", "dimension")
 
     def __init__(self, base: Rows, row_map: RowMap) -> None:
         self._base, self._map = base, row_map
@@ -111,18 +123,11 @@ class MappedRows:
         self.bounds = RowBounds(1.0)
         self.count = base.count
         self.dimension = row_map.dimension
-        self.weighted = row_map.weighted
 
     @classmethod
     def build(cls, base: RawRows, row_map: RowMap) -> MappedRows:
         norms = np.hypot(base.features(lambda X: scaled_norms(X, row_map)), row_map.column)
-        factors = 1 / np.maximum(norms, row_map.clip_norm)
-        # A row whose norm overflows is clipped to nothing.
-        sizes = factors * np.where(np.isfinite(norms), norms, 0.0)
-        shares = np.minimum(factors * row_map.clip_norm, 1.0)
-        shares[shares < SMALLEST_SHARE] = SMALLEST_SHARE  # such a row has no weight to speak of
-        notes = np.column_stack([factors, sizes, shares])
-        return cls(base.noted(notes).precise(), row_map)
+        return cls(base.noted(row_map.notes(norms)).precise(), row_map)
 
     def weighted_sum(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
         inner = self._base.weighted_sum(self._map.backward(theta), self._inside(weigh, 1))
@@ -143,19 +148,17 @@ class MappedRows:
         return self._map.gram(inner)
 
     def weights(self, theta: np.ndarray, weigh: Weigh) -> Any:
-        inner = self._inside(weigh, 2, factored=False)  # ``weighted_product`` multiplies by them
-        return self._base.weights(self._map.backward(theta), inner)
+        return self._base.weights(self._map.backward(theta), self._inside(weigh, 0))
 
-    def _inside(self, weigh: Weigh, power: int, factored: bool = True) -> Weigh:
+    def _inside(self, weigh: Weigh, power: int) -> Weigh:
         """The weight of a base row: that of its mapped row times a power of its factor."""
 
         def inner(z: Any, y: Any, notes: Any) -> Any:
-            factors, shares = notes[:, 0], notes[:, 2]
-            margins = z * factors / shares if self.weighted else z * factors
-            weights = weigh(margins, self._map.label(y, factors), notes[:, 1])
-            if self.weighted and power < 2:
-                weights = weights * shares ** (2 - power)
-            return weights * factors**power if power and factored else weights
+            factors = notes[:, 0]
+            weights = weigh(z * factors, self._map.label(y, factors), notes[:, 1])
+            if self._map.shortening < 1:
+                weights = weights * notes[:, 2]
+            return weights if power == 0 else weights * (factors if power == 1 else factors**2)
 
         return inner
 
@@ -166,9 +169,12 @@ class MappedRows:
         inner = self._base.weighted_product(weights * self._squares, self._map.backward(vector))
         return self._map.forward(inner)
 
-    def effective(self, measure: Callable[[Any, Any, Any], Any], most: int) -> list[Any]:
-        """``measure`` of mapped rows, labels and shares: centred entry by entry, then scaled, so
-        that nothing cancels. Sparse rows are not sparse once they are centred."""
+    def effective(self, measure: Callable[..., Any], most: int) -> list[Any]:
+        """``measure`` of mapped rows, labels, sizes and shares: centred entry by entry, then
+        scaled, so that nothing cancels. Sparse rows are not sparse once they are centred.
+
+        A row with a weight s^2 comes as s x~, no longer than 1, and with its share s: the loss is
+        s^2 f(z / s) for the margin z of that row. A row that overflows is 0 and has the share 1."""
         row_map = self._map
 
         def inner(X: Any, y: Any, notes: Any) -> Any:
@@ -178,8 +184,9 @@ class MappedRows:
             E = np.empty_like(X)
             E[:, :-1] = (X[:, :-1] - alive * row_map.centre) * row_map.scale
             E[:, -1] = row_map.column * alive[:, 0]
-            E *= factors[:, None]
-            return measure(E, row_map.label(y, factors), notes[:, 2])
+            shares = np.where(notes[:, 2] > 0, np.sqrt(notes[:, 2]), 1.0)
+            E *= (factors * shares)[:, None]
+            return measure(E, row_map.label(y, factors), notes[:, 1], shares)
 
         return self._base.effective(inner, most)
 

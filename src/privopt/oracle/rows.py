@@ -92,10 +92,6 @@ class Rows(Protocol):
     def dimension(self) -> int: ...
     @property
     def bounds(self) -> RowBounds: ...
-    @property
-    def weighted(self) -> bool:
-        """Whether a record's loss is s^2 f(z / s, y), with a share s <= 1 of its own."""
-        ...
 
     def weighted_sum(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
         """Sum over records of weigh(<x~, theta>, y, ||x~||) x~."""
@@ -125,9 +121,9 @@ class Rows(Protocol):
         """Sum over records of weight_i <x~_i, vector> x~_i."""
         ...
 
-    def effective(self, measure: Callable[[Any, Any, Any], Any], most: int) -> list[Any]:
-        """``measure`` of effective rows, labels and sizes in doubles, ``most`` rows at a time; of
-        ``weighted`` rows it sees shares instead of sizes."""
+    def effective(self, measure: Callable[..., Any], most: int) -> list[Any]:
+        """``measure`` of effective rows, labels and sizes in doubles, ``most`` rows at a time; and
+        of weights, where rows have them."""
         ...
 
     def precise(self) -> Rows:
@@ -212,7 +208,6 @@ class EmptyRows:
     dimension: int
     bounds: RowBounds
     count: int = 0
-    weighted: bool = False
 
     def weighted_sum(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
         return np.zeros(self.dimension)
@@ -238,7 +233,7 @@ class EmptyRows:
     def weighted_product(self, weights: Any, vector: np.ndarray) -> np.ndarray:
         return np.zeros(self.dimension)
 
-    def effective(self, measure: Callable[[Any, Any, Any], Any], most: int) -> list[Any]:
+    def effective(self, measure: Callable[..., Any], most: int) -> list[Any]:
         return []
 
     def precise(self) -> EmptyRows:

@@ -18,7 +18,6 @@ from privopt.oracle.rows import RowBounds, Weigh
 class SparseRows:
     """Effective rows over a CSR matrix. See ``rows`` for what they mean."""
 
-    weighted = False
     __slots__ = (
         "_X",
         "_active",
@@ -175,7 +174,7 @@ class SparseRows:
     def part(self, start: int, stop: int) -> SparseRows:
         return self._select(slice(start, stop))
 
-    def effective(self, measure: Callable[[Any, Any, Any], Any], most: int) -> list[Any]:
+    def effective(self, measure: Callable[..., Any], most: int) -> list[Any]:
         """``measure`` of effective rows (CSR), labels and sizes, few rows at a time."""
         X = self._X
         if not X.has_canonical_format:

@@ -288,7 +288,8 @@ def discrete_tolerance(
 def least_tolerance(facts: Facts, multiplier: float) -> float:
     """Four times what an enclosed gradient and the noise may be off by, in units of L.
 
-    A record's slope is enclosed up to 4 eps of its ``slope_size`` and up to 2 eps of its margin, or residual, where the loss still bends.
+    A record's slope is enclosed up to 4 eps of its ``slope_size`` and up to 2 eps of its margin, or
+    residual, where the loss still bends.
     """
     unit, loss = float(np.finfo(float).eps), facts.problem.loss
     steepest = loss.lipschitz if math.isfinite(loss.lipschitz) else 1.0

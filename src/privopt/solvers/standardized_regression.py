@@ -206,7 +206,7 @@ class StandardizedRegression(Solver):
                 row_map,
                 label_centre=standard.centre,
                 label_scale=standard.scale,
-                weighted=not standard.linear,
+                shortening=1.0 if standard.linear else 0.0,
             )
             ridge = _ridge(problem, joint, standard, settings)
             # A copy: what was released stays as it is.
