@@ -57,8 +57,8 @@ def made(kind, n=30_000, seed=0, bounds=(0.0, 30.0)):
 )
 @pytest.mark.parametrize("alpha", [0.0, 0.1])
 def test_without_noise_it_is_the_model_of_scikit_learn(kind, how, alpha):
-    """At epsilon 5000 the noise is a thousandth; the ridge is on the columns as given. Without
-    ``bounds`` it acts on the intercept too, and is not compared."""
+    """At epsilon 5000 the noise is a thousandth; the ridge is on the columns as given, and long rows
+    count less against it. Without ``bounds`` it acts on the intercept too, and is not compared."""
     X, y, target_bounds = made(kind)
     X = X * [1.0, 1.0, 0.5, 1.0]  # columns in other units than their bounds
     if alpha and "bounds" not in how:
@@ -66,9 +66,10 @@ def test_without_noise_it_is_the_model_of_scikit_learn(kind, how, alpha):
     model = kind(5e3, 1e-6, alpha=alpha, target_bounds=target_bounds, random_state=0, **how)
     model.fit(X, y)
     plain = KINDS[kind](alpha=alpha, tol=1e-8).fit(X, y)
-    np.testing.assert_allclose(model.coef_, plain.coef_, atol=0.012)
-    assert model.intercept_ == pytest.approx(plain.intercept_, abs=0.012)
-    assert model.score(X, y) == pytest.approx(plain.score(X, y), abs=1e-3)
+    tolerance = 0.02 if alpha else 0.012
+    np.testing.assert_allclose(model.coef_, plain.coef_, atol=tolerance)
+    assert model.intercept_ == pytest.approx(plain.intercept_, abs=tolerance)
+    assert model.score(X, y) == pytest.approx(plain.score(X, y), abs=5e-3 if alpha else 1e-3)
 
 
 @pytest.mark.statistical

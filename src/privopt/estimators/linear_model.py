@@ -143,7 +143,7 @@ class LinearModel(Portable, ABC):
         n = public_count(X.shape[0], budget, self.n_public)
         targets = self._targets(y)
         features = X.shape[1]
-        problem = self._problem(n, features)
+        problem = aside._problem(n, features)
         X = aside._design(X)
         repeats = len(targets.labels)
         group = self.rows_per_user or 1
