@@ -57,8 +57,8 @@ def made(kind, n=30_000, seed=0, bounds=(0.0, 30.0)):
 )
 @pytest.mark.parametrize("alpha", [0.0, 0.1])
 def test_without_noise_it_is_the_model_of_scikit_learn(kind, how, alpha):
-    """At epsilon 5000 the noise is a thousandth; the ridge is on the columns as given, and long rows
-    count less against it. Without ``bounds`` it acts on the intercept too, and is not compared."""
+    """At epsilon 5000 the noise is a thousandth; the ridge is on the columns as given, against
+    which long rows count less. Without ``bounds`` it is on the intercept too: not compared."""
     X, y, target_bounds = made(kind)
     X = X * [1.0, 1.0, 0.5, 1.0]  # columns in other units than their bounds
     if alpha and "bounds" not in how:
@@ -77,7 +77,7 @@ def test_without_noise_it_is_the_model_of_scikit_learn(kind, how, alpha):
 @pytest.mark.parametrize("delta", [1e-6, 0.0])
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 def test_means_and_slopes_at_epsilon_one(kind, delta, relation):
-    """Over 6 seeds slopes were within .05 and ratios of means within .02 of the truth."""
+    """Seeded; at the first two seeds of each case."""
     X, y, target_bounds = made(kind)
     for seed in range(2):
         model = kind(

@@ -72,6 +72,7 @@ from .masks import masks
 from .mutant import Mutant
 from .nonconvex import nonconvex
 from .processes import processes
+from .regressions import regressions
 from .runs import runs
 from .streams import streams
 from .torch_bugs import training
@@ -1149,6 +1150,7 @@ ALL: list[Mutant] = [
         further,
         users,
         tuning,
+        regressions,
     )
     for mutant in family()
 ]
