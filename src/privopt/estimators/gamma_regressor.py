@@ -84,7 +84,8 @@ class GammaRegressor(LogLinkRegressor):
     >>> import numpy as np
     >>> from privopt import GammaRegressor
     >>> x = np.linspace(-1, 1, 20_000)[:, None]
-    >>> y = np.random.default_rng(0).gamma(2.0, np.exp(x.ravel()) / 2)
+    >>> spread = np.arange(1, 20_001) * 0.618 % 1
+    >>> y = 2 * spread * np.exp(x.ravel())
     >>> model = GammaRegressor(1.0, 1e-6, bounds=(-1, 1), target_bounds=(0, 20)).fit(x, y)
     >>> bool(abs(model.coef_[0] - 1) < 0.1), model.privacy_.private
     (True, True)

@@ -85,7 +85,8 @@ class PoissonRegressor(LogLinkRegressor):
     >>> import numpy as np
     >>> from privopt import PoissonRegressor
     >>> x = np.linspace(-1, 1, 20_000)[:, None]
-    >>> y = np.random.default_rng(0).poisson(np.exp(0.5 + x.ravel()))
+    >>> spread = np.arange(20_000) * 0.618 % 1
+    >>> y = np.floor(np.exp(0.5 + x.ravel()) + spread)
     >>> model = PoissonRegressor(1.0, 1e-6, bounds=(-1, 1), target_bounds=(0, 20)).fit(x, y)
     >>> bool(abs(model.coef_[0] - 1) < 0.1), model.privacy_.private
     (True, True)
