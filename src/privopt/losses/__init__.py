@@ -3,6 +3,7 @@
 from privopt.losses.absolute import Absolute
 from privopt.losses.capped_exponential import CappedExponential
 from privopt.losses.capped_logistic import CappedLogistic
+from privopt.losses.foreign import Foreign
 from privopt.losses.gamma import Gamma
 from privopt.losses.guarded import Guarded, bounded_slope, met
 from privopt.losses.hinge import Hinge, SmoothedHinge
@@ -15,11 +16,13 @@ from privopt.losses.quantile import Quantile, SmoothedQuantile
 from privopt.losses.redescending import TukeyBiweight, Welsch
 from privopt.losses.smoothed import Smoothed
 from privopt.losses.squared import Squared
+from privopt.losses.tabulated import Tabulated
 
 __all__ = [
     "Absolute",
     "CappedExponential",
     "CappedLogistic",
+    "Foreign",
     "Gamma",
     "Guarded",
     "Hinge",
@@ -34,6 +37,7 @@ __all__ = [
     "SmoothedQuantile",
     "Squared",
     "Standard",
+    "Tabulated",
     "TukeyBiweight",
     "Welsch",
     "bounded_slope",

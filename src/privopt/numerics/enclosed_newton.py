@@ -36,8 +36,8 @@ class Perturbed:
         self.strong, self.strongest = float(np.min(regularisation)), float(np.max(regularisation))
         self._centre, self._linear = centre, linear
 
-    def enclosed(self, head: np.ndarray, tail: np.ndarray) -> Enclosed:
-        inner = self.function.enclosed(head, tail)
+    def enclosed(self, head: np.ndarray, tail: np.ndarray, quick: bool = False) -> Enclosed:
+        inner = self.function.enclosed(head, tail, quick)
         pull = self._pull * ((head - self._centre) + tail)
         value = (inner.value + pull) + self._linear
         sizes = [float(np.linalg.norm(v)) for v in (inner.value, pull, self._linear)]
@@ -69,6 +69,8 @@ def finish(
     gradients, which need no luck.
     """
     head, tail = start, np.zeros_like(start)
+    if _surely_below(problem.enclosed(head, tail, quick=True), tolerance):
+        return head, tail
     at = problem.enclosed(head, tail)
     for _ in range(MOST_STEPS):
         if _surely_below(at, tolerance):
