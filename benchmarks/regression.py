@@ -18,10 +18,10 @@ from benchmarks.real_data import REGRESSIONS, DataSet, folder, load
 from privopt import HuberRegressor, LinearRegression, QuantileRegressor
 
 DELTA, SEEDS, EPSILONS = 1e-6, 10, (0.1, 1.0)
-# The best of six private methods measured before this library was written.
+# Reached before this table was kept; a step back is a regression.
 TARGETS = {
-    "california": {0.1: 0.646, 1.0: 0.668},
-    "bike": {0.1: 0.56, 1.0: 0.665},
+    "california": {0.1: 0.675, 1.0: 0.69},
+    "bike": {0.1: 0.59, 1.0: 0.685},
     "diabetes": {},
 }
 NORMS = (0.5, 1.0, 2.0, "private")

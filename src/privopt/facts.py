@@ -14,8 +14,9 @@ from privopt.geometry.norms import Norm, dual, ratio
 from privopt.geometry.probed import check_domain
 from privopt.losses import Foreign
 from privopt.ownership import own_type
-from privopt.privacy.budget import Neighbouring, records_moved
+from privopt.privacy.budget import Budget, Neighbouring, records_moved
 from privopt.privacy.kinds import GaussianKind, Kind
+from privopt.privacy.profiles import gaussian_mu
 from privopt.problem import Problem
 
 EXPECTED_MARGIN = 15.0
@@ -139,6 +140,19 @@ class Facts:
     def prior_epsilon(self) -> float:
         """Pure epsilon of the releases before the solver's own."""
         return sum(kind.pure(self.neighbouring) for kind in self.prior)
+
+    # ------------------------------------------------------------ how much there is to learn from
+    def plenty(self, budget: Budget, pure: bool) -> float:
+        """n mu / p, with mu = 1 / (noise of a sum in units of what one record's change moves).
+
+        Of the whole budget; pure noise in p dimensions is about sqrt(p) as large in each.
+        """
+        mu = (
+            budget.epsilon / math.sqrt(self.p)
+            if pure
+            else gaussian_mu(budget.epsilon, budget.delta)
+        )
+        return self.n * mu / (self.p * self.relation_factor * math.sqrt(self.repeats))
 
     # ------------------------------------------------------------ the relation
     @property

@@ -27,6 +27,9 @@ class Problem:
         belongs to it, and a row's norm counts it.
     l2 : float, default=0.0
         Ridge penalty on the mean scale, on every coordinate.
+    units : tuple of float, optional
+        One positive number for each feature: X holds the original columns divided by these. The
+        ridge of ``standardized_regression`` is then on coefficients of the original columns.
     column_bounds : float, optional
         Every entry of X lies in [-column_bounds, column_bounds], by a public map of declared
         bounds. Standardisation uses it for accuracy. Methods of the l1 geometry (frank_wolfe,
@@ -51,6 +54,7 @@ class Problem:
     column_bounds: float | None = None
     theta_norm: float | None = None
     dual_norm: float | None = None
+    units: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.loss, Loss):
@@ -67,6 +71,8 @@ class Problem:
         if self.theta_norm is not None and not 0 < self.theta_norm < math.inf:
             raise ValueError(f"theta_norm must be positive and finite, got {self.theta_norm!r}.")
 
+        if self.units is not None and not all(0 < unit < math.inf for unit in self.units):
+            raise ValueError("units must be positive and finite, one for each feature.")
         if self.dual_norm is not None and not 0 < self.dual_norm < math.inf:
             raise ValueError(f"dual_norm must be positive and finite, got {self.dual_norm!r}.")
         if self.dual_norm is not None and not isinstance(self.domain, LpBall):

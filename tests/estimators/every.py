@@ -15,7 +15,8 @@ X = np.random.default_rng(5).uniform(-0.5, 0.5, (120, 3))
 TWO = np.where(X[:, 0] + X[:, 1] > 0, "yes", "no")
 THREE = np.array(["a", "b", "c"])[np.digitize(X[:, 0], [-0.2, 0.2])]
 NUMBER = X @ [0.5, -0.4, 0.2]
-GROUPS = {"two": TWO, "three": THREE, "number": NUMBER}
+AMOUNT = 0.2 * np.exp(NUMBER)
+GROUPS = {"two": TWO, "three": THREE, "number": NUMBER, "amount": AMOUNT}
 GAUSSIAN = {"epsilon": 3.0, "delta": 1e-3, "random_state": 1}
 PURE = {"epsilon": 3.0, "random_state": 1}
 ONE_BATCH = {**GAUSSIAN, "n_steps": 3}
@@ -55,6 +56,9 @@ CASES: dict[str, tuple[str, Callable[..., Any], dict[str, Any]]] = {
     "Ridge": ("number", privopt.Ridge, {**GAUSSIAN, "alpha": 1.0}),
     "HuberRegressor": ("number", privopt.HuberRegressor, {**GAUSSIAN, "bounds": (-1, 2)}),
     "QuantileRegressor": ("number", privopt.QuantileRegressor, {**GAUSSIAN, "bounds": (-1, 2)}),
+    "PoissonRegressor": ("amount", privopt.PoissonRegressor, {**GAUSSIAN, "bounds": (-1, 2)}),
+    "PoissonRegressor, no bounds": ("amount", privopt.PoissonRegressor, PURE),
+    "GammaRegressor": ("amount", privopt.GammaRegressor, {**GAUSSIAN, "bounds": (-1, 2)}),
     "QuantileRegressor, constant": (
         "number",
         privopt.QuantileRegressor,

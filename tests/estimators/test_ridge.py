@@ -10,6 +10,9 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
+from sklearn.linear_model import LinearRegression as LinearOfScikitLearn
+from sklearn.linear_model import Ridge as RidgeOfScikitLearn
+from sklearn.metrics import r2_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from privopt import Budget, Certificate, LinearRegression, Problem, Ridge, solve
@@ -96,17 +99,65 @@ def test_without_bounds_it_is_the_solution_of_the_problem_it_states():
     assert model.plan_.name == result.plan.name
 
 
-def test_alpha_is_a_least_penalty(homes):
+def test_alpha_is_the_penalty_of_scikit_learn(homes):
+    """On the columns as given, whose units differ; next to no noise. Long rows count less, which
+    leaves a few per cent."""
     X, y = homes
     how = {"bounds": BOUNDS, "target_bounds": TARGET, "random_state": 0}
-    small, large = (Ridge(1.0, 1e-6, alpha=alpha, **how).fit(X, y) for alpha in (0.0, 1e5))
-    assert large.plan_.settings.regularisation == pytest.approx(1e5)
-    assert small.plan_.settings.regularisation < 100
-    assert np.abs(large.coef_ * [10, 80]).max() < 0.2 * np.abs(small.coef_ * [10, 80]).max()
-    assert large.predict(X).std() < 0.1 * y.std()
-    assert large.predict(X).mean() == pytest.approx(y.mean(), abs=0.2 * y.std())
+    for alpha in (10.0, 1e4, 1e6):
+        model = Ridge(2e3, 1e-6, alpha=alpha, solver="standardized_regression", **how).fit(X, y)
+        plain = RidgeOfScikitLearn(alpha=alpha).fit(X, y)
+        size = np.abs(plain.coef_ * [10, 80]).max()
+        np.testing.assert_allclose(model.coef_ * [10, 80], plain.coef_ * [10, 80], atol=0.07 * size)
+        assert model.predict(X).mean() == pytest.approx(y.mean(), abs=0.02 * y.std())
+    none = Ridge(1.0, 1e-6, alpha=0.0, **how).fit(X, y)
     same = LinearRegression(1.0, 1e-6, **how).fit(X, y)
-    np.testing.assert_array_equal(same.coef_, small.coef_)
+    np.testing.assert_array_equal(same.coef_, none.coef_)
+
+
+def skewed(kind, n=20_000):
+    """Targets most of which lie at one end of their bounds."""
+    rng = np.random.default_rng(1)
+    X = np.clip(rng.standard_normal((n, 6)), -4, 4)
+    line = X @ [0.4, -0.3, 0.2, 0.2, 0.0, 0.0]
+    if kind == "zero or one":
+        return X, (rng.random(n) < 1 / (1 + np.exp(2 - line))).astype(float), (0.0, 1.0)
+    if kind == "counts":
+        return X, np.minimum(rng.poisson(0.3 * np.exp(line)), 10).astype(float), (0.0, 10.0)
+    if kind == "mostly zero":
+        y = np.where(rng.random(n) < 0.3, rng.gamma(1.5, np.exp(0.7 * line)), 0.0)
+        return X, np.minimum(y, 20.0), (0.0, 20.0)
+    return X, np.minimum(np.exp(0.8 * line + 0.8 * rng.standard_normal(n)), 30.0), (0.0, 30.0)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("kind", ["zero or one", "counts", "mostly zero", "lognormal"])
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
+def test_skewed_targets_are_not_biased(kind, relation):
+    """Seeded; R^2 within .005 of least squares and the mean within 5 % at epsilon 2. Over twelve
+    seeds under zero_out the worst were .0012 and 3 %; at epsilon 1, .0028 and 4 %."""
+    X, y, target_bounds = skewed(kind)
+    plain = np.clip(LinearOfScikitLearn().fit(X, y).predict(X), *target_bounds)
+    how = {"bounds": (-4.0, 4.0), "target_bounds": target_bounds, "neighbouring": relation}
+    for seed in range(3):
+        model = LinearRegression(2.0, 1e-6, random_state=seed, **how).fit(X, y)
+        found = model.predict(X)
+        assert model.score(X, y) > r2_score(y, plain) - 0.005
+        assert found.mean() / plain.mean() == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.parametrize("how", [{"data_norm": 3.0}, {"bounds": (-4.0, 4.0)}])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_least_squares_as_n_epsilon_grows(how, delta):
+    """Without a declared clip nothing is cut in the end, with bounds or without."""
+    X, y, target_bounds = skewed("zero or one")
+    solver = "standardized_regression" if "bounds" in how else "objective_perturbation"
+    model = LinearRegression(
+        500.0, delta, target_bounds=target_bounds, solver=solver, random_state=0, **how
+    ).fit(X, y)
+    plain = LinearOfScikitLearn().fit(X, y)
+    assert model.predict(X).mean() / y.mean() == pytest.approx(1.0, abs=0.03)
+    np.testing.assert_allclose(model.coef_, plain.coef_, atol=0.01)
 
 
 @pytest.mark.parametrize("how", [{}, {"bounds": BOUNDS}])
@@ -222,7 +273,7 @@ def test_the_certificate(homes):
     assert private.assumptions == ()
     assert private.epsilon <= 0.5 * (1 + 1e-9)
     assert Certificate.from_json(private.to_json()) == private
-    assert private.settings["cap"] == 0.5
+    assert private.settings["plenty"] > 0
     seeded = Ridge(0.5, 1e-6, bounds=BOUNDS, target_bounds=TARGET, random_state=0).fit(X, y)
     assert not seeded.privacy_.private
 

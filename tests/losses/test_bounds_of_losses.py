@@ -5,15 +5,18 @@ import pytest
 
 from privopt.losses import (
     Absolute,
+    Gamma,
     Hinge,
     Huber,
     Logistic,
+    Poisson,
     Quantile,
     Smoothed,
     SmoothedHinge,
     SmoothedQuantile,
     Squared,
 )
+from privopt.losses.log_link import LogLink
 
 LOSSES = [
     Absolute(),
@@ -26,6 +29,9 @@ LOSSES = [
     Squared(residual_clip=1.5),
     Squared(),
     Logistic(),
+    Poisson(slope_clip=0.8, rate_cap=3.0),
+    Poisson(),
+    Gamma(1.5),
 ]
 
 
@@ -70,7 +76,7 @@ def test_pieces_are_the_two_lines(loss):
 def test_beyond_the_tail_the_loss_is_linear(loss):
     tail = loss.linear_beyond
     if not np.isfinite(tail):
-        assert loss == Squared()
+        assert loss == Squared() or isinstance(loss, LogLink)
         return
     z = np.linspace(-1, 1, 21)
     for y in (1 + tail, -1 - tail, 10 + tail):

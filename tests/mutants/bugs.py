@@ -73,6 +73,7 @@ from .masks import masks
 from .mutant import Mutant
 from .nonconvex import nonconvex
 from .processes import processes
+from .regressions import regressions
 from .runs import runs
 from .streams import streams
 from .torch_bugs import training
@@ -1152,6 +1153,7 @@ ALL: list[Mutant] = [
         further,
         users,
         tuning,
+        regressions,
         foreign,
     )
     for mutant in family()

@@ -13,10 +13,12 @@ from privopt.facts import Facts
 from privopt.geometry import Box, L1Ball, L2Ball, LpBall, Simplex, WholeSpace
 from privopt.losses import (
     Absolute,
+    Gamma,
     Hinge,
     Huber,
     Logistic,
     PhaseRetrieval,
+    Poisson,
     SmoothedHinge,
     SmoothedQuantile,
     Squared,
@@ -72,6 +74,8 @@ FOR: dict[str, set[str]] = {
     "bounded columns, squares": {"standardized_regression"},
     "bounded columns, huber": {"standardized_regression"},
     "bounded columns, quantile": {"standardized_regression"},
+    "bounded columns, counts": {"standardized_regression"},
+    "bounded columns, amounts": {"standardized_regression"},
 }
 PROBLEMS = {
     "logistic": Problem(Logistic(), L2Ball(3.0)),
@@ -98,6 +102,8 @@ PROBLEMS = {
     "bounded columns, quantile": Problem(
         SmoothedQuantile(0.9, 0.1), intercept=0.5, column_bounds=1.0
     ),
+    "bounded columns, counts": Problem(Poisson(), intercept=0.5, column_bounds=1.0),
+    "bounded columns, amounts": Problem(Gamma(), intercept=0.5, l2=0.01, column_bounds=1.0),
 }
 
 

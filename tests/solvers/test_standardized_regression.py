@@ -13,12 +13,22 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize
+from sklearn.linear_model import Ridge as RidgeOfScikitLearn
 
 from privopt import Budget, Problem
 from privopt.audit import Tape
 from privopt.facts import Facts
 from privopt.geometry import L2Ball
-from privopt.losses import Absolute, Huber, Logistic, SmoothedQuantile, Squared
+from privopt.losses import (
+    Absolute,
+    Gamma,
+    Huber,
+    Logistic,
+    Poisson,
+    SmoothedQuantile,
+    Squared,
+)
+from privopt.losses.squared import width_for
 from privopt.mechanisms import Gate, on_grid
 from privopt.mechanisms import Gaussian as Noise
 from privopt.mechanisms import objective_perturbation as perturbation
@@ -72,7 +82,7 @@ def test_the_certificate_holds_every_release(relation, epsilon):
     kinds = [kind for event in declare(plan) for kind in event.kinds]
     norms, moments, labels, objective, output = kinds
     mu = gdp_mu(epsilon, 1e-6)
-    for kind, share in ((norms, 0.02), (moments, 0.10), (labels, 0.02), (output, 0.01)):
+    for kind, share in ((norms, 0.02), (moments, 0.10), (labels, 0.05), (output, 0.01)):
         assert isinstance(kind, GaussianKind)
         assert kind.mu == pytest.approx(mu * math.sqrt(share), rel=1e-6)
     assert isinstance(objective, ObjectiveGaussian)
@@ -91,13 +101,22 @@ def test_the_pure_variant_adds_up_to_epsilon(relation):
     kinds = [kind for event in declare(make_plan(0.7, 0.0, relation)) for kind in event.kinds]
     assert all(isinstance(kind, Pure) for kind in kinds)
     shares = [kind.epsilon / 0.7 for kind in kinds[:3]]
-    assert shares == pytest.approx([0.04, 0.12, 0.04])
+    assert shares == pytest.approx([0.04, 0.12, 0.08])
     assert sum(kind.epsilon for kind in kinds) == pytest.approx(0.7, rel=1e-9)
     assert sum(kind.epsilon for kind in kinds) <= 0.7
 
 
 @pytest.mark.parametrize(
-    "loss", [Squared(residual_clip=0.5), Huber(0.2), SmoothedQuantile(0.9, 0.1)]
+    "loss",
+    [
+        Squared(residual_clip=0.5, declared=False),
+        Squared(residual_clip=0.5),
+        Huber(0.2),
+        SmoothedQuantile(0.9, 0.1),
+        Poisson(),
+        Gamma(),
+    ],
+    ids=repr,
 )
 def test_the_last_release_is_the_same_pair_whatever_was_released_before(loss):
     """Noise is in units of the Lipschitz constant, and the smoothness does not depend on labels."""
@@ -110,8 +129,9 @@ def test_the_last_release_is_the_same_pair_whatever_was_released_before(loss):
         gate = Gate(SeededSource(seed), hook=tape)
         SOLVER.run_all([oracle_for(plan, X, spread * y)], gate, problem, plan.settings)
         last = tape.releases[-1]
-        assert last.sensitivity.facts.smoothness == loss.smoothness
-        assert 0 < last.sensitivity.facts.lipschitz <= loss.lipschitz
+        typical = loss.typical(plan.settings.plenty).loss
+        assert last.sensitivity.facts.smoothness == typical.smoothness
+        assert 0 < last.sensitivity.facts.lipschitz < math.inf
         seen.add(last.event.kinds)
     assert seen == {declare(plan)[-1].kinds}
 
@@ -190,7 +210,7 @@ def test_shortening_biases_nothing():
     X = np.clip(rng.standard_cauchy((4000, 3)) * 0.1, -1, 1)
     y = 0.1 + X @ [0.3, -0.2, 0.1]
     problem = Problem(Squared(residual_clip=1.0), intercept=1.0, column_bounds=1.0)
-    plan = make_plan(1e4, 1e-6, n=4000, problem=problem, clip=0.2, cap=5.0)
+    plan = make_plan(1e4, 1e-6, n=4000, problem=problem, clip=0.2)
     gate = Gate(SeededSource(0))
     (theta,) = SOLVER.run_all([oracle_for(plan, X, y)], gate, problem, plan.settings).thetas
     np.testing.assert_allclose(theta, [0.3, -0.2, 0.1, 0.1], atol=2e-3)
@@ -208,10 +228,10 @@ def test_without_noise_it_is_the_minimiser_it_states(loss):
         [oracle_for(plan, X, y)], Gate(SeededSource(0), hook=tape), problem, plan.settings
     )
     objective = tape.releases[-1].payload
-    lam = plan.settings.regularisation
+    lam = tape.releases[-1].mechanism.pull
 
     def value(t):
-        return objective.value(t) + lam / 2 * t @ t
+        return objective.value(t) + t @ (lam * t) / 2
 
     found = tape.releases[-1].result
     best = minimize(value, found, jac=lambda t: objective.gradient(t) + lam * t, tol=1e-10)
@@ -228,19 +248,78 @@ def test_without_noise_it_is_the_minimiser_it_states(loss):
 
 # ------------------------------------------------------------ settings and refusals
 def test_every_setting_is_public():
-    """The same for every data set; lambda scales with the cap and not with the data."""
+    """The same for every data set; the loss and its noise follow from n mu / p."""
     settings = make_plan().settings
     assert settings == make_plan().settings
-    assert settings.cap == 0.5
-    wide = make_plan(
-        cap=1.0, problem=Problem(Squared(residual_clip=5.0), intercept=1.0, column_bounds=1.0)
-    ).settings
-    assert wide.regularisation > 1.5 * settings.regularisation
+    mu = gdp_mu(1.0, 1e-6)
+    assert settings.plenty == pytest.approx(1000 * mu / 4, rel=1e-6)
+    halved = make_plan(relation="replace_one").settings
+    assert halved.plenty == pytest.approx(settings.plenty / 2, rel=1e-6)
+    pure = make_plan(1.0, 0.0).settings
+    assert pure.plenty == pytest.approx(1000 * 1.0 / math.sqrt(4) / 4)
 
 
-def test_the_callers_ridge_is_the_least():
-    problem = Problem(Squared(residual_clip=0.5), intercept=1.0, column_bounds=1.0, l2=3.0)
-    assert make_plan(problem=problem).settings.regularisation == pytest.approx(3000.0)
+def last_release(plan, X, y):
+    """The released minimiser, its loss, its mechanism's penalty and the answer."""
+    tape = Tape()
+    gate = Gate(SeededSource(0), hook=tape)
+    answer = SOLVER.run_all([oracle_for(plan, X, y)], gate, plan.facts.problem, plan.settings)
+    return tape.releases[-1], answer
+
+
+def test_a_declared_clip_is_honoured_and_a_default_one_grows():
+    """In units of the labels; the whole range is the most a residual can be."""
+    X, y = table(2000)
+    for declared in (0.01, 0.3, 5.0):
+        problem = Problem(Squared(residual_clip=declared), intercept=1.0, column_bounds=1.0)
+        for epsilon in (0.1, 1.0, 100.0):
+            plan = make_plan(epsilon, 1e-6, n=2000, problem=problem)
+            found, _ = last_release(plan, X, y)
+            assert found.payload.loss == Huber(min(declared, 2.0))
+    default = Squared(residual_clip=0.5, declared=False)
+    problem = Problem(default, intercept=1.0, column_bounds=1.0)
+    widths = []
+    for epsilon in (1.0, 100.0, 1e4):
+        plan = make_plan(epsilon, 1e-6, n=2000, problem=problem)
+        widths.append(last_release(plan, X, y)[0].payload.loss.width)
+    assert widths == sorted(widths)
+    assert widths[-1] > 8 * y.std()  # wide enough to cut nothing
+
+
+def test_skewed_labels_get_a_wider_loss():
+    """A mean near the end of the labels says that few records far away hold it."""
+    wide, narrow = width_for(-0.95, 0.2, 500.0), width_for(0.0, 0.2, 500.0)
+    assert wide > 4 * narrow
+    assert width_for(-0.95, 0.2, 20.0) == 1.0  # little is affordable
+    assert width_for(-1.0, 0.2, 1e4) <= 1e4 / 32
+
+
+def test_a_ridge_is_on_the_columns_as_given():
+    """Against the minimiser of the ridge's own objective, with next to no noise."""
+    X, y = table(3000)
+    for alpha, units in ((300.0, None), (300.0, (2.0, 1.0, 0.1))):
+        problem = Problem(
+            Squared(residual_clip=2.0),
+            intercept=1.0,
+            column_bounds=1.0,
+            l2=alpha / 3000,
+            units=units,
+        )
+        plan = make_plan(1e5, 1e-6, n=3000, problem=problem, clip=50.0)
+        theta = last_release(plan, X, y)[1].thetas[0]
+        scale = np.ones(3) if units is None else np.array(units)
+        best = RidgeOfScikitLearn(alpha=alpha).fit(X * scale, y)
+        np.testing.assert_allclose(theta[:3], best.coef_ * scale, rtol=0.01, atol=1e-3)
+
+
+def test_weights_leave_the_width_of_huber_alone():
+    """Residuals of long rows are cut where those of short ones are."""
+    X, y = table(500)
+    problem = Problem(Huber(0.05), intercept=1.0, column_bounds=1.0)
+    plan = make_plan(1.0, 1e-6, n=500, problem=problem)
+    objective = last_release(plan, X, y)[0].payload
+    assert objective.rows._map.shortening == 0
+    assert objective.loss == Huber(0.05)
 
 
 @pytest.mark.parametrize(
@@ -312,10 +391,10 @@ class Attack:
         V *= (short / row_map.clip_norm)[:, None]
         t = (y - row_map.label_centre) * short
         slopes, curvatures = loss.slope(V @ theta, t), loss.curvature(V @ theta, t)
-        lam, sigma = s.regularisation, loss.lipschitz * s.noise_multiplier
+        pull, sigma = releases[-1].mechanism.pull, loss.lipschitz * s.noise_multiplier
         for sign, keep in ((1, slice(None)), (-1, slice(0, 5))):
-            b = V[keep].T @ slopes[keep] + lam * theta
-            H = V[keep].T @ (curvatures[keep, None] * V[keep]) + lam * np.eye(2)
+            b = V[keep].T @ slopes[keep] + pull * theta
+            H = V[keep].T @ (curvatures[keep, None] * V[keep]) + np.diag(pull)
             ratio += sign * (math.log(np.linalg.det(H)) - b @ b / (2 * sigma**2))
         return ratio
 

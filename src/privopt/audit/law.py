@@ -224,7 +224,7 @@ def _perturbation(release: Release) -> tuple[np.ndarray, float]:
     assert facts is not None
     theta = release.result
     centre = 0.0 if mechanism.centre is None else np.array(mechanism.centre)
-    b = -(release.payload.gradient(theta) + mechanism.regularisation * (theta - centre))
+    b = -(release.payload.gradient(theta) + mechanism.pull * (theta - centre))
     kind = release.event.kinds[0]
     if isinstance(kind, ObjectiveGaussian):
         return b, facts.lipschitz / kind.mu

@@ -190,9 +190,9 @@ def _perturbed(
     facts = sensitivity.facts
     assert facts is not None
     centre = 0.0 if mechanism.centre is None else np.array(mechanism.centre)
-    b = objective.gradient(theta) + mechanism.regularisation * (theta - centre)
+    b = objective.gradient(theta) + mechanism.pull * (theta - centre)
     hessian = objective.hessian(theta)
-    hessian[np.diag_indices_from(hessian)] += mechanism.regularisation
+    hessian[np.diag_indices_from(hessian)] += mechanism.pull
     volume = float(np.linalg.slogdet(hessian)[1])
     if mechanism.noise == "pure":
         return volume - float(np.linalg.norm(b)) / (

@@ -2,6 +2,7 @@
 
 from privopt.estimators.bounded_scaler import BoundedScaler
 from privopt.estimators.elastic_net import ElasticNet
+from privopt.estimators.gamma_regressor import GammaRegressor
 from privopt.estimators.huber_regressor import HuberRegressor
 from privopt.estimators.linear_regression import LinearRegression
 from privopt.estimators.linear_svc import LinearSVC
@@ -10,6 +11,7 @@ from privopt.estimators.online_linear_regression import OnlineLinearRegression
 from privopt.estimators.online_logistic_regression import OnlineLogisticRegression
 from privopt.estimators.persistence import load, save
 from privopt.estimators.pipelines import check_pipeline
+from privopt.estimators.poisson_regressor import PoissonRegressor
 from privopt.estimators.private_erm import PrivateERM
 from privopt.estimators.private_search_cv import PrivateSearchCV
 from privopt.estimators.quantile_regressor import QuantileRegressor
@@ -20,6 +22,7 @@ from privopt.estimators.sparse_logistic_regression import SparseLogisticRegressi
 __all__ = [
     "BoundedScaler",
     "ElasticNet",
+    "GammaRegressor",
     "HuberRegressor",
     "Lasso",
     "LinearRegression",
@@ -27,6 +30,7 @@ __all__ = [
     "LogisticRegression",
     "OnlineLinearRegression",
     "OnlineLogisticRegression",
+    "PoissonRegressor",
     "PrivateERM",
     "PrivateSearchCV",
     "QuantileRegressor",

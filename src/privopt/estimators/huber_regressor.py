@@ -11,7 +11,9 @@ from privopt.losses import Huber
 class HuberRegressor(LinearRegressor):
     """Differentially private Huber regression: squares for small residuals, lines for large ones.
 
-    A narrower loss needs less noise and resists outliers of y more; in the limit it is the median.
+    The width is the same in every row: with ``bounds`` a long row counts less, and its residuals
+    are cut where those of others are. A narrower loss needs less noise and resists outliers of y
+    more; in the limit it is the median.
 
     Parameters
     ----------
@@ -25,7 +27,8 @@ class HuberRegressor(LinearRegressor):
         distance of ``target_bounds``. (scikit-learn calls its own, in units of an estimated scale,
         ``epsilon``.)
     alpha : float, default=1e-4
-        Least ridge penalty, on the scale of the sum over records.
+        Ridge penalty, on the scale of the sum over records; with ``bounds`` on the coefficients of
+        the columns as given.
     target_bounds : (float, float), default=(-1.0, 1.0)
         Public bounds of y. Targets outside are moved to the nearest bound, and so are predictions.
         They must not be read from the data.

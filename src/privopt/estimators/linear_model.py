@@ -108,6 +108,10 @@ class LinearModel(Portable, ABC):
         """Ridge penalty on the scale of the sum."""
         return 0.0
 
+    def _penalty(self, n: int) -> float:
+        """Ridge penalty on the scale of the mean."""
+        return self._ridge() / n
+
     def _theta_norm(self, size: float) -> float | None:
         """Expected size of the solution for rows of norm ``size``; only accuracy depends on it."""
         return None
@@ -140,7 +144,7 @@ class LinearModel(Portable, ABC):
         n = public_count(X.shape[0], budget, self.n_public)
         targets = self._targets(y)
         features = X.shape[1]
-        problem = self._problem(n, features)
+        problem = aside._problem(n, features)
         X = aside._design(X)
         repeats = len(targets.labels)
         group = self.rows_per_user or 1
@@ -210,10 +214,18 @@ class LinearModel(Portable, ABC):
             self._domain(),
             data_norm=norm,
             intercept=column,
-            l2=self._ridge() / n,
+            l2=self._penalty(n),
             column_bounds=None if self.bounds is None else 1.0,
             theta_norm=self._theta_norm(norm),
+            units=self._units(features),
         )
+
+    def _units(self, features: int) -> tuple[float, ...] | None:
+        """What ``bounds`` divide columns by, where a ridge makes it matter."""
+        if self.bounds is None or not self._penalty(1):
+            return None
+        declared = self._declared(features)
+        return None if declared is None else tuple(declared.scale.tolist())
 
     def _unit_norm(self) -> float:
         """The declared row bound; 1 where it is chosen privately and rows are measured in it."""

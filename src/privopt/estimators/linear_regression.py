@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 from privopt.estimators.linear_regressor import LinearRegressor
+from privopt.facts import Facts
 from privopt.losses import Squared
+from privopt.losses.squared import default_clip
+from privopt.privacy import Budget, Neighbouring
+from privopt.problem import Problem
 
 
 class LinearRegression(LinearRegressor):
     """Differentially private linear regression: least squares with clipped residuals.
 
     A residual counts with its square up to ``residual_clip`` and linearly beyond, so that no record
-    can pull harder than that. The noise asks for a ridge penalty of its own, which the plan states;
-    ``Ridge`` sets a larger one.
+    can pull harder than that. The noise asks for a ridge penalty of its own, which the plan states.
+    Both fade as n epsilon / p grows. With ``bounds`` long rows count less, and predictions have the
+    mean of the targets where that is known well enough.
 
     Parameters
     ----------
@@ -26,9 +32,10 @@ class LinearRegression(LinearRegressor):
         Public bounds of y. Targets outside are moved to the nearest bound, and so are predictions.
         They must not be read from the data.
     residual_clip : float, optional
-        Public bound, in units of y, from which on residuals count linearly. Default: a quarter of
-        the distance of ``target_bounds``. Rows that are standardised have a smaller bound, taken
-        from a private estimate of y's deviation.
+        Public bound, in units of y, from which on residuals count linearly; at most the distance of
+        ``target_bounds``. By default it grows with n epsilon / p, up to that distance, so that what
+        is fitted becomes least squares as soon as noise allows. Rows that are standardised take it
+        from a private estimate of y's mean and deviation.
     neighbouring : {"zero_out", "replace_one", "add_remove"}, default="zero_out"
         What may change between two neighbouring data sets; see ``Budget``.
     data_norm : float or "private", default=1.0
@@ -128,9 +135,18 @@ class LinearRegression(LinearRegressor):
 
     def _loss(self) -> Squared:
         if self.residual_clip is None:
-            return Squared(residual_clip=0.5)
+            return Squared(residual_clip=default_clip(0.0), declared=False)
         if not 0 < self.residual_clip < float("inf"):
             raise ValueError(
                 f"residual_clip must be positive and finite, got {self.residual_clip!r}."
             )
         return Squared(residual_clip=self.residual_clip / self._half())
+
+    def _problem(self, n: int, features: int) -> Problem:
+        problem = super()._problem(n, features)
+        if self.residual_clip is not None:
+            return problem
+        relation = cast(Neighbouring, self.neighbouring)
+        facts = Facts(problem, n, problem.dimension(features), relation)
+        plenty = facts.plenty(Budget(self.epsilon, self.delta, relation), not self.delta)
+        return replace(problem, loss=Squared(default_clip(plenty), declared=False))

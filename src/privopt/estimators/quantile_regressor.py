@@ -39,8 +39,8 @@ class QuantileRegressor(LinearRegressor):
         Level strictly between 0 and 1; 0.5 is the median.
     width : float, optional
         Half-width, in units of y, over which the kink is rounded off; public. Default: between a
-        hundredth and a twentieth of the distance of ``target_bounds``, less where n epsilon / p is
-        large. 0 keeps the kink.
+        four-hundredth and a twentieth of the distance of ``target_bounds``, the less the larger
+        n epsilon / p is. 0 keeps the kink.
     intercept_only : bool, default=False
         Fit one constant and no coefficients; the entries of X are not used.
     target_bounds : (float, float), default=(-1.0, 1.0)
@@ -200,7 +200,7 @@ def _broken(X: Any) -> np.ndarray:
     return found
 
 
-NARROWEST, WIDEST, SCARCITY = 0.02, 0.1, 12.0
+NARROWEST, WIDEST, SCARCITY = 0.005, 0.1, 25.0
 """Default half-width for targets in [-1, 1]: SCARCITY p / (n epsilon), within these ends. A wide
 parabola biases quantiles far from the median where residuals are small; a narrow one is steep, and
 its determinant costs privacy that a small n epsilon / p cannot pay. Settled by measurement on three

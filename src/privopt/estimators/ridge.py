@@ -10,9 +10,10 @@ from privopt.estimators.linear_regression import LinearRegression
 class Ridge(LinearRegression):
     """Differentially private ridge regression: least squares with clipped residuals and a penalty.
 
-    Minimises half the sum of squared residuals + alpha/2 ||coef||^2. Private solvers need a penalty
-    that the noise determines; ``alpha`` is its least value. It acts on the coefficients of the rows
-    the solver sees: clipped to ``data_norm``, or standardised where ``bounds`` are declared.
+    Minimises half the sum of squared residuals + alpha/2 ||coef||^2, as scikit-learn does: with
+    ``bounds`` the penalty is on the coefficients of the columns as given and not on the intercept,
+    beside one of the noise's own; without them it is on rows clipped to ``data_norm`` and on their
+    constant column, and only as far as the noise's own is smaller.
 
     Parameters
     ----------
@@ -22,14 +23,15 @@ class Ridge(LinearRegression):
         0 asks for pure differential privacy. A value well below 1/n buys accuracy when there are
         many features.
     alpha : float, default=1.0
-        Least ridge penalty, on the scale of the sum over records, as in scikit-learn.
+        Ridge penalty, on the scale of the sum over records, as in scikit-learn.
     target_bounds : (float, float), default=(-1.0, 1.0)
         Public bounds of y. Targets outside are moved to the nearest bound, and so are predictions.
         They must not be read from the data.
     residual_clip : float, optional
-        Public bound, in units of y, from which on residuals count linearly. Default: a quarter of
-        the distance of ``target_bounds``. Rows that are standardised have a smaller bound, taken
-        from a private estimate of y's deviation.
+        Public bound, in units of y, from which on residuals count linearly; at most the distance of
+        ``target_bounds``. By default it grows with n epsilon / p, up to that distance, so that what
+        is fitted becomes least squares as soon as noise allows. Rows that are standardised take it
+        from a private estimate of y's mean and deviation.
     neighbouring : {"zero_out", "replace_one", "add_remove"}, default="zero_out"
         What may change between two neighbouring data sets; see ``Budget``.
     data_norm : float or "private", default=1.0

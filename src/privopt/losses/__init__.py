@@ -4,12 +4,14 @@ from privopt.losses.absolute import Absolute
 from privopt.losses.capped_exponential import CappedExponential
 from privopt.losses.capped_logistic import CappedLogistic
 from privopt.losses.foreign import Foreign
+from privopt.losses.gamma import Gamma
 from privopt.losses.guarded import Guarded, bounded_slope, met
 from privopt.losses.hinge import Hinge, SmoothedHinge
 from privopt.losses.huber import Huber
 from privopt.losses.logistic import Logistic
-from privopt.losses.loss import Loss
+from privopt.losses.loss import Loss, Standard
 from privopt.losses.phase_retrieval import PhaseRetrieval
+from privopt.losses.poisson import Poisson
 from privopt.losses.quantile import Quantile, SmoothedQuantile
 from privopt.losses.redescending import TukeyBiweight, Welsch
 from privopt.losses.smoothed import Smoothed
@@ -21,17 +23,20 @@ __all__ = [
     "CappedExponential",
     "CappedLogistic",
     "Foreign",
+    "Gamma",
     "Guarded",
     "Hinge",
     "Huber",
     "Logistic",
     "Loss",
     "PhaseRetrieval",
+    "Poisson",
     "Quantile",
     "Smoothed",
     "SmoothedHinge",
     "SmoothedQuantile",
     "Squared",
+    "Standard",
     "Tabulated",
     "TukeyBiweight",
     "Welsch",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from privopt.losses.loss import Standard
 from privopt.losses.residual import HuberisedResidual
 
 
@@ -28,3 +29,7 @@ class Huber(HuberisedResidual):
     @property
     def linear_from(self) -> float:
         return self.width
+
+    def standard(self, mean: float, deviation: float, plenty: float) -> Standard:
+        # Weighted, not shortened: a residual counts linearly from the width on, in every row.
+        return Standard(self, mean, mean, size=deviation, linear=False)

@@ -9,8 +9,44 @@ from typing import Any, ClassVar
 
 from privopt.geometry.norms import Norm, check_norm
 
+TYPICAL_DEVIATION = 0.45
+"""Deviation to expect of labels in [-1, 1]."""
+
 # A NumPy array or a torch tensor; slopes are computed where the margins live.
 Array = Any
+
+
+@dataclass(frozen=True)
+class Standard:
+    """What is minimised on standardised rows, where labels are known by mean and deviation.
+
+    Attributes
+    ----------
+    loss : Loss
+        On labels (y - centre) / scale, and on margins from which ``offset`` is taken.
+    offset : float
+        The margin of the constant model; with it a margin is one for the labels as they were.
+    centre, scale : float
+        See ``loss``.
+    unit : float
+        What the loss was divided by; a ridge beside it is divided too.
+    size : float
+        How far margins are expected to spread; only accuracy depends on it.
+    linear : bool
+        Whether the margin is the prediction, so that a plane through the means fits them. A long
+        row is then shortened together with its label; else its loss is weighted.
+    matches_means : bool
+        Whether the loss asks predictions to have the labels' mean.
+    """
+
+    loss: Loss
+    offset: float
+    centre: float
+    scale: float = 1.0
+    unit: float = 1.0
+    size: float = 1.0
+    linear: bool = True
+    matches_means: bool = False
 
 
 @dataclass(frozen=True)
@@ -27,12 +63,15 @@ class Loss(ABC):
         Whether labels are -1 and +1; otherwise they are real numbers.
     curved : bool
         Whether d2f/dz2 > 0 at every margin, for every y.
+    compares : bool
+        Whether a slope is computed from a difference of margin and label, which may cancel.
     """
 
     convex: ClassVar[bool] = True
     one_signed: ClassVar[bool] = False
     classification: ClassVar[bool] = False
     curved: ClassVar[bool] = False
+    compares: ClassVar[bool] = True
 
     @abstractmethod
     def value(self, z: Array, y: Array) -> Array:
@@ -72,6 +111,11 @@ class Loss(ABC):
         return 0.0 if self.convex else self.smoothness
 
     @property
+    def slope_size(self) -> float:
+        """The largest number whose rounding enters a computed slope."""
+        return max(self.lipschitz, 1.0) if self.classification else self.lipschitz
+
+    @property
     def linear_beyond(self) -> float:
         """The distance |z - y| from which on f is linear in z, on either side; maybe infinite."""
         return math.inf
@@ -80,6 +124,19 @@ class Loss(ABC):
         """Return a lower bound, at least 0, of the d2f/dz2 of a convex f at all margins within
         `width` of z."""
         return 0.0 * z
+
+    def standard(self, mean: float, deviation: float, plenty: float) -> Standard | None:
+        """Return what to minimise for labels in [-1, 1] with this mean and deviation; None if the
+        loss has no such form.
+
+        ``plenty`` is n mu / p, public. Smoothness may depend on it and on the loss alone: it stands
+        in the plan, before labels are known. The Lipschitz constant may depend on all three.
+        """
+        return None
+
+    def typical(self, plenty: float) -> Standard | None:
+        """Return ``standard`` for labels as they may be expected: what a plan is made with."""
+        return self.standard(0.0, TYPICAL_DEVIATION, plenty)
 
     def pieces(self, y: Array) -> tuple[Array, Array, Array] | None:
         """Return margin of the kink, slope below and slope above it; None if not two lines."""

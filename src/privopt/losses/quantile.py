@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from array_api_compat import array_namespace
 
-from privopt.losses.loss import Array, Loss
+from privopt.losses.loss import Array, Loss, Standard
 from privopt.losses.smoothed import SmoothedLines
 
 
@@ -92,3 +92,7 @@ class SmoothedQuantile(SmoothedLines):
     @property
     def lines(self) -> Loss:
         return Quantile(self.q)
+
+    def standard(self, mean: float, deviation: float, plenty: float) -> Standard:
+        # Lines shorten with the row: the quantile of a shortened record is that of the record.
+        return Standard(self, mean, mean, size=deviation)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -56,6 +56,10 @@ class ObjectivePerturbation:
         A quarter of the tolerance covers the distance of b from an exact draw.
     centre : tuple of float, optional
         Where the regulariser pulls; the origin by default.
+    ridge : tuple of float, optional
+        Added to the regularisation of each coordinate, at least 0, public; on the whole space only.
+        The regulariser stays data-free and ``regularisation``-strongly convex, which is all that
+        the guarantee uses: a ridge may follow from what was released before.
     domain : Domain, optional
         Minimise over this public convex set; the whole space by default. The guarantee is the same:
         the indicator of the domain is a data-free convex regulariser.
@@ -84,6 +88,7 @@ class ObjectivePerturbation:
     tolerance: float
     output_multiplier: float
     centre: tuple[float, ...] | None = None
+    ridge: tuple[float, ...] | None = None
     accepts: SensitivityNorm = "function"
     method: Method = "newton"
     domain: Domain = field(default_factory=WholeSpace)
@@ -98,6 +103,12 @@ class ObjectivePerturbation:
             value = getattr(self, name)
             if not 0 < value < math.inf:
                 raise ValueError(f"{name} must be positive and finite, got {value!r}.")
+        if self.ridge is None:
+            return
+        if not all(0 <= one < math.inf for one in self.ridge):
+            raise ValueError("ridge must hold finite numbers that are at least 0.")
+        if self.method != "newton" or not isinstance(self.domain, WholeSpace):
+            raise ValueError("a ridge for each coordinate needs the whole space and newton.")
 
     def kinds(self, sensitivity: Sensitivity) -> tuple[Kind, ...]:
         facts = self._facts(sensitivity)
@@ -157,7 +168,7 @@ class ObjectivePerturbation:
         if self.method == "newton":
             return minimise_surely(
                 payload,
-                regularisation=self.regularisation,
+                regularisation=self.pull,
                 centre=centre,
                 linear=b,
                 gradient_norm=0.75 * gradient_norm,
@@ -181,6 +192,13 @@ class ObjectivePerturbation:
             if surely is not None:
                 return surely, np.zeros_like(surely)
         raise NotConverged
+
+    @property
+    def pull(self) -> Any:
+        """The regularisation of each coordinate, its ridge included."""
+        if self.ridge is None:
+            return self.regularisation
+        return self.regularisation + np.array(self.ridge)
 
     def _facts(self, sensitivity: Sensitivity) -> FunctionFacts:
         facts = sensitivity.facts

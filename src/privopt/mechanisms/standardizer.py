@@ -53,6 +53,10 @@ class Standardizer:
 
     def run(self, oracle: Oracle, gate: Gate) -> RowMap:
         """Two releases through the gate, then the public map they lead to."""
+        return self.learn(oracle, gate)[0]
+
+    def learn(self, oracle: Oracle, gate: Gate) -> tuple[RowMap, float]:
+        """The map, and the standard deviation of the noise in each of its centres."""
         features = oracle.dimension - (oracle.bounds.intercept != 0)
         edges = np.geomspace(SMALLEST_NORM, 1.0, BINS) * math.sqrt(features)
         pure = self.noise == "pure"
@@ -78,7 +82,7 @@ class Standardizer:
         movement = float(sealed.sensitivity.radius)
         sums = gate.release(adding, sealed)
         spread = self.moment_multiplier * movement * (math.sqrt(2 * features + 1) if pure else 1.0)
-        return self._row_map(sums, moments, spread)
+        return self._row_map(sums, moments, spread), spread * bound / self.n
 
     def _row_map(self, sums: np.ndarray, moments: Moments, spread: float) -> RowMap:
         features = len(sums) // 2

@@ -24,26 +24,30 @@ PROJECTION = 4.0
 
 
 class Perturbed:
-    """function + regularisation/2 ||theta - centre||^2 + <linear, theta>, enclosed."""
+    """function + regularisation/2 ||theta - centre||^2 + <linear, theta>, enclosed.
+
+    The regularisation is one number, or one for each coordinate.
+    """
 
     def __init__(
-        self, function: Any, regularisation: float, centre: np.ndarray, linear: np.ndarray
+        self, function: Any, regularisation: Any, centre: np.ndarray, linear: np.ndarray
     ) -> None:
-        self.function, self.strong = function, regularisation
+        self.function, self._pull = function, regularisation
+        self.strong, self.strongest = float(np.min(regularisation)), float(np.max(regularisation))
         self._centre, self._linear = centre, linear
 
     def enclosed(self, head: np.ndarray, tail: np.ndarray, quick: bool = False) -> Enclosed:
         inner = self.function.enclosed(head, tail, quick)
-        pull = self.strong * ((head - self._centre) + tail)
+        pull = self._pull * ((head - self._centre) + tail)
         value = (inner.value + pull) + self._linear
         sizes = [float(np.linalg.norm(v)) for v in (inner.value, pull, self._linear)]
         # (head - centre) may round before the tail corrects it: once more relative to head.
-        apart = self.strong * UNIT * float(np.linalg.norm(np.abs(tail)))
+        apart = self.strongest * UNIT * float(np.linalg.norm(np.abs(tail)))
         return Enclosed(value, (inner.error + 6 * UNIT * sum(sizes) + apart) * (1 + 1e-9))
 
     def hessian(self, head: np.ndarray) -> np.ndarray:
         hessian = self.function.hessian(head)
-        hessian[np.diag_indices_from(hessian)] += self.strong
+        hessian[np.diag_indices_from(hessian)] += self._pull
         return hessian
 
 
@@ -131,7 +135,7 @@ def _accelerated(
     smoothness: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Gradient descent with constant momentum: linear convergence from anywhere."""
-    steep = smoothness + problem.strong
+    steep = smoothness + problem.strongest
     if not math.isfinite(steep):
         raise NotConverged
     root = math.sqrt(steep / problem.strong)
@@ -154,7 +158,7 @@ def mapped_below(
     """The projected gradient step from a point, if it surely is within ``distance`` of the
     minimiser over the domain: of g = M (point - step) the exact one is longer by at most the
     gradient's error and M times the projection's, and 2 ||g|| / Lambda bounds the distance."""
-    steep = smoothness + problem.strong
+    steep = smoothness + problem.strongest
     at = problem.enclosed(point, np.zeros_like(point))
     target = point - at.value / steep
     step = domain.project(target)

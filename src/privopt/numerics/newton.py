@@ -80,7 +80,7 @@ def minimise(
 def minimise_surely(
     function: Any,
     *,
-    regularisation: float,
+    regularisation: Any,
     centre: np.ndarray,
     linear: np.ndarray,
     gradient_norm: float,
@@ -88,6 +88,7 @@ def minimise_surely(
     smoothness: float = math.inf,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The same point as a sum of two vectors, with ``gradient_norm`` for the *exact* gradient.
+    The regularisation may differ between coordinates, except over a domain.
 
     Plain Newton steps go as far as half of the tolerance, or as rounding lets them; ``finish``
     evaluates the exact gradient with its error and goes on where it must. Over a domain the exact
@@ -152,7 +153,7 @@ class _Newton:
     per step; a factor is kept while it does so. Only the path depends on this, not the certificate.
     """
 
-    def __init__(self, function: Smooth, regularisation: float) -> None:
+    def __init__(self, function: Smooth, regularisation: Any) -> None:
         self._function, self._regularisation = function, regularisation
         self._rough = getattr(function, "count", 0) >= MANY_RECORDS
         self._factor: Any = None

@@ -29,8 +29,7 @@ from privopt.numerics.convex import UNIT, Enclosed
 HEIGHT = 1 << 12
 """Rows whose leading parts are added up in one exact sum."""
 SLOPE_UNITS = 8.0
-"""Rounding of one computed slope at a given margin, in units of 2^-53 of the largest slope (of 1
-for a classification loss, whose slope is a difference from 1)."""
+"""Rounding of one computed slope at a given margin, in units of 2^-53 of ``Loss.slope_size``."""
 SMALLEST = 2.0**-900
 QUICK = 256
 """Rows that ``Enclosing.quick`` adds up in one go."""
@@ -43,8 +42,7 @@ def residual_only(loss: Loss) -> bool:
 
 def slope_unit(loss: Loss) -> float:
     """The rounding of one computed slope."""
-    size = max(loss.lipschitz, 1.0) if loss.classification else loss.lipschitz
-    return SLOPE_UNITS * UNIT * size
+    return SLOPE_UNITS * UNIT * loss.slope_size
 
 
 class Enclosing:
@@ -54,11 +52,10 @@ class Enclosing:
         self._loss, self._head, self._tail, self._size = loss, head, tail, size
 
     def block(
-        self, X: Any, y: np.ndarray, weights: np.ndarray | None = None
+        self, X: Any, y: np.ndarray, shares: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, float]:
         """Exact leading part, the rest, and the error of the sum over a few rows; X is a dense or
-        a CSR matrix of effective rows in double precision. A row with a weight has weight times
-        norm within the size."""
+        a CSR matrix of effective rows in double precision. With shares s a slope is s f'(z / s)."""
         largest = _largest(X)
         column = _power(np.maximum(largest, SMALLEST))
         count, p = X.shape
@@ -77,10 +74,14 @@ class Enclosing:
         z_rest = low - (z - exact)  # Fast2Sum, or an error of u^2 |z| that the width below covers
         mass = float(largest @ np.abs(first)) + 2.0**bits * float(largest @ np.abs(second))
         error = (widest + 8) * UNIT * 2.0**-bits * (2 * mass + widest * top)
-        slopes, spread = self._slopes(z, z_rest, y, error)
-        if weights is not None:
-            slopes = slopes * weights  # the spread of w f' x is that of f' times w ||x||
-            spread = spread + UNIT * np.abs(slopes)
+        if shares is None:
+            slopes, spread = self._slopes(z, z_rest, y, error)
+        else:  # a division by 1 is exact, others move a margin by less than 4 u
+            z, z_rest = z / shares, z_rest / shares
+            wide = error / shares + np.where(shares < 1, 4 * UNIT * np.abs(z), 0.0)
+            slopes, spread = self._slopes(z, z_rest, y, wide)
+            spread = shares * (spread + 2 * UNIT * np.abs(slopes))
+            slopes = shares * slopes
 
         # The sum: the leading parts of slopes and entries are integers of 53 bits in all.
         size = float(_power(np.maximum(np.max(np.abs(slopes), initial=0.0), SMALLEST)))
@@ -93,24 +94,25 @@ class Enclosing:
         return total, remainder, min(self._size, row) * float(np.sum(spread)) * (1 + 1e-9) + added
 
     def quick(
-        self, X: Any, y: np.ndarray, sizes: np.ndarray, weights: np.ndarray | None = None
+        self, X: Any, y: np.ndarray, sizes: np.ndarray, shares: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray, float]:
         """The same with ordinary sums, bounded by the number of additions: an error some hundred
         times as large, for less than half the work. ``sizes`` bound the norms of the rows."""
         if sp.issparse(X) or not self._loss.smooth or not math.isfinite(self._size):
-            return self.block(X, y, weights)
+            return self.block(X, y, shares)
+        if shares is not None and (shares < 1).any():
+            return self.block(X, y, shares)
         count, p = X.shape
         z = X @ self._head + (X @ self._tail if self._tail.any() else 0.0)
         # |<x, theta>| is summed with p additions, each off by u of at most ||x|| ||theta||.
         far = float(np.linalg.norm(self._head)) + float(np.linalg.norm(self._tail))
         error = 2 * (p + 4) * UNIT * far * float(np.sum(sizes))
         slopes = self._loss.slope(z, y)
-        heights = np.abs(z) if self._loss.classification else np.abs(z) + np.abs(y)
+        own = self._loss.classification or not self._loss.compares
+        heights = np.abs(z) if own else np.abs(z) + np.abs(y)
         spread = self._loss.smoothness * (2 * UNIT * float(np.sum(heights)) + error)
         spread += count * slope_unit(self._loss)
-        mass = float(np.sum(np.abs(slopes)))  # a weight times a norm is within the size
-        if weights is not None:
-            slopes = slopes * weights
+        mass = float(np.sum(np.abs(slopes)))
         whole = count - count % QUICK
         parts = slopes[:whole].reshape(-1, 1, QUICK) @ X[:whole].reshape(-1, QUICK, p)
         total = parts.sum(axis=(0, 1)) + slopes[whole:] @ X[whole:]
@@ -118,7 +120,7 @@ class Enclosing:
         return total, np.zeros(p), self._size * (spread + added) * (1 + 1e-9)
 
     def _slopes(
-        self, z: np.ndarray, rest: np.ndarray, y: np.ndarray, error: float
+        self, z: np.ndarray, rest: np.ndarray, y: np.ndarray, error: Any
     ) -> tuple[np.ndarray, np.ndarray]:
         """Slopes half-way between the ends of each margin's interval, and half their distance."""
         loss = self._loss
@@ -128,7 +130,7 @@ class Enclosing:
             back = d - z
             z, y = d + (((z - (d - back)) - (y + back)) + rest), np.zeros_like(y)
             width = 4 * UNIT * np.abs(z) + error
-        elif loss.classification:
+        elif loss.classification or not loss.compares:
             width = 4 * UNIT * np.abs(z) + error
         else:
             width = 4 * UNIT * (np.abs(z) + np.abs(y)) + error

@@ -31,7 +31,8 @@ class RowMap:
 
     With a ``label_centre`` m the label shares the row's clip: y becomes (y - m) c / max(||v||, c),
     c the clip norm. A linear model of (x, y - m) is then one of the mapped records too, so a record
-    that is clipped counts less and biases nothing.
+    that is clipped counts less and biases nothing. At a = 0 it keeps its size: (y - m) / u, with u
+    the ``label_scale``.
     """
 
     centre: np.ndarray
@@ -39,6 +40,7 @@ class RowMap:
     column: float
     clip_norm: float
     label_centre: float | None = None
+    label_scale: float = 1.0
     shortening: float = 1.0
 
     @property
@@ -67,7 +69,7 @@ class RowMap:
         """The label of a record whose row is multiplied by this factor."""
         if self.label_centre is None:
             return y
-        return (y - self.label_centre) * (factors * self.clip_norm)
+        return (y - self.label_centre) / self.label_scale * (factors * self.clip_norm)
 
     def factors(self, X: Any) -> np.ndarray:
         """1 / max(||v||, clip_norm) for each row of X."""
@@ -170,8 +172,11 @@ class MappedRows:
         return self._map.forward(inner)
 
     def effective(self, measure: Callable[..., Any], most: int) -> list[Any]:
-        """``measure`` of mapped rows, labels and sizes: centred entry by entry, then scaled, so
-        that nothing cancels. Sparse rows are not sparse once they are centred."""
+        """``measure`` of mapped rows, labels, sizes and shares: centred entry by entry, then
+        scaled, so that nothing cancels. Sparse rows are not sparse once they are centred.
+
+        A row with a weight s^2 comes as s x~, no longer than 1, and with its share s: the loss is
+        s^2 f(z / s) for the margin z of that row. A row that overflows is 0 and has the share 1."""
         row_map = self._map
         # One long vector is faster than many short rows: the same numbers for each row of a block.
         height = min(most, self.count)
@@ -185,9 +190,12 @@ class MappedRows:
             E, part = X, slice(len(X))  # the block was made for this call
             E -= centres[part] if alive.all() else alive * centres[part]
             E *= scales[part]
+            shares = None
+            if row_map.shortening < 1:
+                shares = np.where(notes[:, 2] > 0, np.sqrt(notes[:, 2]), 1.0)
+                factors = factors * shares
             E *= factors[:, None]
-            weights = notes[:, 2] if row_map.shortening < 1 else None
-            return measure(E, row_map.label(y, factors), notes[:, 1], weights)
+            return measure(E, row_map.label(y, notes[:, 0]), notes[:, 1], shares)
 
         return self._base.effective(inner, most)
 

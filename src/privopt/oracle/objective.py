@@ -78,10 +78,10 @@ class Objective:
         size = self.rows.bounds.size * (1 + 1e-9)
         enclosing = Enclosing(self.loss, head, tail, size)
 
-        def enclosed_block(X: Any, y: Any, sizes: Any, weights: Any = None) -> Any:
+        def enclosed_block(X: Any, y: Any, sizes: Any, shares: Any = None) -> Any:
             if quick:
-                return enclosing.quick(X, y, sizes, weights)
-            return enclosing.block(X, y, weights)
+                return enclosing.quick(X, y, sizes, shares)
+            return enclosing.block(X, y, shares)
 
         parts = self.rows.effective(enclosed_block, HEIGHT)
         return add_up(parts, self.dimension)

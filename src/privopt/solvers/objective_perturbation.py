@@ -288,14 +288,15 @@ def discrete_tolerance(
 def least_tolerance(facts: Facts, multiplier: float) -> float:
     """Four times what an enclosed gradient and the noise may be off by, in units of L.
 
-    A record's slope is enclosed up to 4 eps of the largest one (of 1, for a classification loss)
-    and up to 2 eps of its margin, or residual, where the loss still bends.
+    A record's slope is enclosed up to 4 eps of its ``slope_size`` and up to 2 eps of its margin, or
+    residual, where the loss still bends.
     """
     unit, loss = float(np.finfo(float).eps), facts.problem.loss
     steepest = loss.lipschitz if math.isfinite(loss.lipschitz) else 1.0
-    slope = 4 * (max(1.0, 1 / steepest) if loss.classification else 1.0)
+    slope = 4 * max(1.0, loss.slope_size / steepest if math.isfinite(loss.lipschitz) else 1.0)
     bends = loss.linear_beyond + loss.classification
-    bends = bends if math.isfinite(bends) else 4.0  # |z| f''(z) of a logistic loss is below f''(0)
+    # |z| f''(z) of a logistic loss is below f''(0); under a log link |z| stays moderate.
+    bends = bends if math.isfinite(bends) else 4.0 if loss.classification else 20.0
     curved = 2 * loss.smoothness * bends / steepest if loss.smooth else 0.0
     each = max(4 + math.log2(facts.n + 1), 2 * (slope + curved))
     return 4 * unit * (facts.n * each + 64 * multiplier * facts.p)

@@ -1,23 +1,28 @@
-"""Standardise privately, cap the residual, perturb the objective once: the default regression.
+"""Standardise privately, bound the slope, perturb the objective once: the default regression.
 
-Problem: real labels in [-1, 1], columns with declared bounds, an intercept, squared or Huber loss.
+Problem: real labels in [-1, 1], columns with declared bounds, an intercept, a loss that says what
+to minimise once the labels' mean and deviation are known (``Loss.standard``).
 
 Algorithm: release a histogram of row norms, the first two moments of the features and those of the
-labels; centre and scale the features, centre the labels; shorten a long record, row and label
-together; then objective perturbation of the Huber loss, regularised towards the mean label.
+labels; centre and scale the features, and the labels as the loss says; then objective perturbation
+of that loss, regularised towards the constant model.
 
-Shortening a record by s <= 1 as (s x, s y) keeps every linear model of it: its loss becomes that of
-s times the residual, so it counts less and biases nothing, and the model predicts rows as they are.
-With rows of norm at most 1 the slope of the loss is at most its width and its curvature at most 1,
-whatever the labels are; that is all privacy needs.
+A row longer than ``CLIP`` times the root mean square is shortened by s < 1. A residual of a linear
+model is shortened with it, as (s x, s y), which every linear model survives; any other loss is
+weighted instead (``oracle.RowMap``). Either way a long record counts less and biases nothing, and
+the model predicts rows as they are. With rows of norm at most 1 the slope of the loss is at most L
+and its curvature at most its smoothness, whatever the labels are; that is all privacy needs.
 
-Bound: E[excess of the capped sum over every theta of norm R] <= E||b||^2 / (2 lambda) +
-lambda R^2 / 2, as for objective perturbation; R = ``SOLUTION_SIZE`` ``CLIP`` sqrt(p) times the
-labels' standard deviation, in units of which the width is stated too, so that lambda depends on
-public numbers alone.
+How wide the loss is, and how far out a row's norm still enters the moments, follows r = n mu / p,
+with mu = 1 / (noise of a sum of p terms in units of its sensitivity): the noise of a wide loss is
+affordable where r is large, and there a narrow one would only be biased.
 
-Constants: shares, cap, clip, height of the constant column and size of the solution were settled by
-measurement on three data sets (``benchmarks/regression.py``); all of them are flat there.
+Bound: E[excess of the bounded sum over every theta of norm R] <= E||b||^2 / (2 lambda) +
+lambda R^2 / 2, as for objective perturbation; R = ``CLIP`` sqrt(p) times the spread that the loss
+expects of margins for a typical label, so that lambda depends on public numbers alone.
+
+Constants: shares, clip, height of the constant column and the growth of the width were settled by
+measurement on eleven data sets and hold on others (``benchmarks/regression.py``).
 
 Reference: objective perturbation as in Chaudhuri, Monteleoni and Sarwate (2011); the Huber loss
 bounds the residual as in Huber (1964).
@@ -34,7 +39,8 @@ import numpy as np
 
 from privopt.facts import Facts
 from privopt.geometry import WholeSpace
-from privopt.losses import Huber, Loss, SmoothedQuantile, Squared
+from privopt.losses import Loss, Standard
+from privopt.losses.loss import TYPICAL_DEVIATION
 from privopt.mechanisms import (
     Gate,
     ObjectivePerturbation,
@@ -44,7 +50,7 @@ from privopt.mechanisms import (
 )
 from privopt.mechanisms.objective_perturbation import Noise
 from privopt.oracle import LabelMoments, Oracle, RowBounds, RowMap
-from privopt.privacy import Budget
+from privopt.privacy import Budget, Refused
 from privopt.problem import Problem
 from privopt.solvers.objective_perturbation import SOLVER as OBJECTIVE
 from privopt.solvers.objective_perturbation import ObjectiveSettings
@@ -53,59 +59,63 @@ from privopt.solvers.standardized_objective import before, choose_for_all
 
 # Shares of mu^2 (Gaussian noise) or of epsilon (pure): row norms, moments, labels.
 SHARES: dict[Noise, tuple[float, float, float]] = {
-    "gaussian": (0.02, 0.10, 0.02),
-    "pure": (0.04, 0.12, 0.04),
+    "gaussian": (0.02, 0.10, 0.05),
+    "pure": (0.04, 0.12, 0.08),
 }
-CAP = 0.5
-"""Largest slope of a squared loss, in standard deviations of the label."""
-CLIP = 0.5
+CLIP = 0.8
 """Records are shortened to this multiple of the root mean square of standardised rows."""
 COLUMN = 1.0
 """Height of the constant column: labels are centred, so the intercept has little left to do."""
-SOLUTION_SIZE = 1.0
-"""Expected size of the solution in units of the clip norm and of the labels' deviation."""
-TYPICAL_MEAN, TYPICAL_DEVIATION = 0.3, 0.45
-"""Size to expect of the mean and of the deviation of labels in [-1, 1], where noise hides them."""
+ENOUGH = 32.0
+"""n mu / p from which on moments take in nearly all rows, and the means say the intercept."""
+USUAL, NEARLY_ALL = 0.9, 0.95
+"""Share of the rows whose norms the moments take in whole."""
+TYPICAL_MEAN = 0.3
+"""Size to expect of the mean of labels in [-1, 1], where noise hides it."""
 
 
 @dataclass(frozen=True)
 class RegressionSettings(ObjectiveSettings):
     """Objective perturbation's settings, and those of the releases before it.
 
-    ``cap`` is the largest slope of a squared loss in units of the labels' released deviation.
+    ``plenty`` is n mu / p, from which the loss takes its width and the moments their quantile.
     """
 
     norm_multiplier: float
     moment_multiplier: float
     label_multiplier: float
     n: int
-    cap: float
+    plenty: float
     clip: float
 
 
 class StandardizedRegression(Solver):
-    """Private standardisation, then objective perturbation of a Huber loss.
+    """Private standardisation, then objective perturbation of a bounded loss.
 
     Formal guarantee
     ----------------
     Every relation. The first releases are additive noise on clipped sums; the last is objective
-    perturbation of a convex, smooth GLM loss (the Huber loss) on records mapped so that their rows
-    have norm at most 1. They compose adaptively: the map between them is post-processing, and for
-    every fixed map and width the last release is dominated by the same pair, because noise is
-    stated in units of the Lipschitz constant and the smoothness is 1 for every width. All releases
-    are exact integers unless ``discrete_noise=False``.
+    perturbation of a convex, smooth GLM loss on records mapped so that their rows have norm at most
+    1. They compose adaptively: the map between them is post-processing, and for every fixed map and
+    Lipschitz constant the last release is dominated by the same pair, because noise is stated in
+    units of that constant and the smoothness is fixed in the plan. What follows it, an intercept
+    through the released means, is post-processing too. All releases are exact integers unless
+    ``discrete_noise=False``.
     """
 
     name: ClassVar[str] = "standardized_regression"
-    summary: ClassVar[str] = "private centring and scaling, then objective perturbation (Huber)"
+    summary: ClassVar[str] = (
+        "private centring and scaling, then objective perturbation (regression)"
+    )
     has_discrete_noise: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         problem = facts.problem
-        if not isinstance(problem.loss, Huber | Squared | SmoothedQuantile):
+        if problem.loss.typical(1.0) is None:
             return (
-                f"{self.name} is for the squared, the Huber and the smoothed quantile loss, "
-                f"not for {facts.loss_name}."
+                f"{self.name} is for losses that say what to minimise when the moments of the "
+                f"labels are known, not for {facts.loss_name}: take Squared, Huber or another "
+                "with a standard form."
             )
         if not facts.convex:
             return f"{self.name} needs a convex loss; {facts.loss_name} is not convex."
@@ -133,18 +143,18 @@ class StandardizedRegression(Solver):
         return RowBounds(math.inf, 1.0)
 
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> RegressionSettings:
-        cap: float = choices.pop("cap", CAP)
         clip: float = choices.pop("clip", CLIP)
         noise: Noise = choices.pop("noise", "pure" if budget.pure else "gaussian")
         multipliers, prior = before(facts, budget, noise, SHARES[noise])
         choices["discrete_noise"] = choose_for_all(
             choices.get("discrete_noise"), facts, noise, multipliers
         )
-        size = SOLUTION_SIZE * clip * math.sqrt(facts.p) * TYPICAL_DEVIATION
-        loss = _loss(facts.problem, cap, TYPICAL_DEVIATION)
+        plenty = facts.plenty(budget, noise == "pure")
+        typical = _given(facts.problem.loss.typical(plenty))
+        size = clip * math.sqrt(facts.p) * typical.size
         inner = replace(
             facts,
-            problem=Problem(loss, data_norm=1.0, theta_norm=size, l2=facts.problem.l2),
+            problem=Problem(typical.loss, data_norm=1.0, theta_norm=size),
             prior=prior,
         )
         last = OBJECTIVE.settings(inner, budget, noise=noise, **choices)
@@ -154,7 +164,7 @@ class StandardizedRegression(Solver):
             moment_multiplier=multipliers[1],
             label_multiplier=multipliers[2],
             n=facts.n,
-            cap=cap,
+            plenty=plenty,
             clip=clip,
         )
 
@@ -182,27 +192,38 @@ class StandardizedRegression(Solver):
             settings.noise,
             settings.norm_multiplier,
             settings.moment_multiplier,
+            quantile=NEARLY_ALL if settings.plenty >= ENOUGH else USUAL,
             column=COLUMN,
             clip=settings.clip,
             discrete_noise=settings.discrete_noise,
         )
-        row_map = standardizer.run(oracles[0], gate)
+        row_map, blur = standardizer.learn(oracles[0], gate)
         thetas = []
         for done, oracle in enumerate(oracles, 1):
-            mean, deviation = self._labels(oracle, gate, settings)
-            joint = replace(row_map, label_centre=mean)
-            loss = _loss(problem, settings.cap, deviation)
-            theta = self._one(oracle, gate, joint, loss, settings)
+            mean, deviation, doubt = self._labels(oracle, gate, settings)
+            standard = _given(problem.loss.standard(mean, deviation, settings.plenty))
+            joint = replace(
+                row_map,
+                label_centre=standard.centre,
+                label_scale=standard.scale,
+                shortening=1.0 if standard.linear else 0.0,
+            )
+            ridge = _ridge(problem, joint, standard, settings)
+            # A copy: what was released stays as it is.
+            theta = self._one(oracle, gate, joint, standard.loss, ridge, settings).copy()
+            if standard.matches_means and settings.plenty >= ENOUGH:
+                theta[-1] *= _kept(row_map, theta, doubt, blur)
             coefficients = row_map.backward(theta) / row_map.clip_norm
-            coefficients[-1] = (coefficients[-1] + mean) / problem.intercept
+            coefficients[-1] = (coefficients[-1] + standard.offset) / problem.intercept
             thetas.append(coefficients)
             tick(done, len(oracles))
         return Answer(thetas, data_norm=math.inf)
 
     def _labels(
         self, oracle: Oracle, gate: Gate, settings: RegressionSettings
-    ) -> tuple[float, float]:
-        """Mean and deviation of the labels, pulled to typical ones as far as noise hides them."""
+    ) -> tuple[float, float, float]:
+        """Mean and deviation of the labels, pulled to typical ones as far as noise hides them, and
+        the standard deviation of the noise in the mean."""
         pure, multiplier = settings.noise == "pure", settings.label_multiplier
         adding = (
             norm_gamma_noise(multiplier, 2, settings.discrete_noise)
@@ -216,8 +237,9 @@ class StandardizedRegression(Solver):
         trust = TYPICAL_MEAN**2 / (TYPICAL_MEAN**2 + spread**2)
         mean = float(np.clip(trust * first, -1.0, 1.0))
         variance = trust * (second - mean**2) + (1 - trust) * TYPICAL_DEVIATION**2
-        least = spread**2 / (1 + spread**2)
-        return mean, math.sqrt(float(np.clip(variance, max(least, 1e-6), 1.0)))
+        # The noise of the squares is that of the variance: less than it cannot be told from it.
+        least, most = min(spread, 1.0), max(1 - mean**2, spread)
+        return mean, math.sqrt(float(np.clip(variance, max(least, 1e-6), min(most, 1.0)))), spread
 
     def _one(
         self,
@@ -225,6 +247,7 @@ class StandardizedRegression(Solver):
         gate: Gate,
         row_map: RowMap,
         loss: Loss,
+        ridge: np.ndarray,
         settings: RegressionSettings,
     ) -> np.ndarray:
         mechanism = ObjectivePerturbation(
@@ -233,15 +256,47 @@ class StandardizedRegression(Solver):
             settings.regularisation,
             settings.tolerance,
             settings.output_multiplier,
+            ridge=tuple(ridge.tolist()),
             discrete_noise=settings.discrete_noise,
         )
         return gate.release(mechanism, oracle.mapped(row_map).everything().function(loss))
 
 
-def _loss(problem: Problem, cap: float, deviation: float) -> Loss:
-    """The loss that is minimised: squares turn into lines at a cap; other losses have their own."""
-    loss = problem.loss
-    return Huber(min(cap * deviation, loss.lipschitz)) if isinstance(loss, Squared) else loss
+def _given(standard: Standard | None) -> Standard:
+    if standard is None:
+        raise Refused("the loss does not say what to minimise when moments of labels are known.")
+    return standard
+
+
+def _ridge(
+    problem: Problem, row_map: RowMap, standard: Standard, settings: RegressionSettings
+) -> np.ndarray:
+    """What is added to the planned regularisation, from public numbers and released moments.
+
+    The caller's ridge, on the coefficients of the columns as given and not on the constant; and,
+    where the loss turns out steeper for its size than was planned, as much as keeps the balance of
+    noise and pull that the plan had.
+    """
+    typical = _given(problem.loss.typical(settings.plenty))
+    steeper = standard.loss.lipschitz / standard.size * typical.size / typical.loss.lipschitz
+    pull = np.full(row_map.dimension, max(steeper**1.25 - 1, 0.0) * settings.regularisation)
+    units = 1.0 if problem.units is None else np.array(problem.units)
+    to_columns = row_map.scale / (row_map.clip_norm * units)
+    counted = min(settings.clip, 1.0) ** 2  # weight of a record as long as the root mean square
+    pull[:-1] += counted * settings.n * problem.l2 / standard.unit * to_columns**2
+    return pull
+
+
+def _kept(row_map: RowMap, theta: np.ndarray, doubt: float, blur: float) -> float:
+    """How much of the fitted constant is kept: the plane through the means has none.
+
+    What noise in the means alone would explain is kept, at up to sqrt(3) of its deviation; more
+    says that records which were shortened, or lie beyond the cap, do not lie around this plane.
+    """
+    slopes = row_map.scale * theta[:-1] / row_map.clip_norm
+    constant = row_map.column * theta[-1] / row_map.clip_norm
+    noise = doubt**2 + blur**2 * float(slopes @ slopes)
+    return 1 - max(0.0, 1 - 3 * noise / constant**2) if constant else 1.0
 
 
 SOLVER = StandardizedRegression()

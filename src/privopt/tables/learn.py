@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import RegressorMixin
 from sklearn.pipeline import Pipeline
 
 from privopt import estimators
@@ -25,19 +26,25 @@ CATEGORIES = 10
 
 
 CLASSIFIERS = ("LogisticRegression", "LinearSVC", "SparseLogisticRegression")
-REGRESSORS = (
-    "LinearRegression",
-    "Ridge",
-    "HuberRegressor",
-    "QuantileRegressor",
-    "Lasso",
-    "ElasticNet",
-)
+DEFAULT_REGRESSOR = "LinearRegression"
+
+
+def regressors() -> tuple[str, ...]:
+    """Every public estimator of one table that predicts numbers; the default comes first."""
+    kinds = {name: getattr(estimators, name) for name in estimators.__all__}
+    found = sorted(
+        name
+        for name, kind in kinds.items()
+        if inspect.isclass(kind)
+        and issubclass(kind, RegressorMixin)
+        and not hasattr(kind, "partial_fit")
+    )
+    return tuple(sorted(found, key=lambda name: name != DEFAULT_REGRESSOR))
 
 
 def model_names(target: Target) -> tuple[str, ...]:
     """Estimators for a target; the first is the default."""
-    return CLASSIFIERS if target.kind == "classes" else REGRESSORS
+    return CLASSIFIERS if target.kind == "classes" else regressors()
 
 
 def build(schema: Schema, model: str | None, settings: Mapping[str, Any]) -> Pipeline:
