@@ -95,4 +95,4 @@ def class_targets(y: np.ndarray, declared: Any, name: str) -> Targets:
         )
     positive = (1,) if len(classes) == 2 else range(len(classes))
     labels = tuple(np.where(index == k, 1.0, -1.0) for k in positive)
-    return Targets(labels, {"classes_": classes}, assumptions)
+    return Targets(labels, {"classes_": classes}, assumptions, index.astype(float))

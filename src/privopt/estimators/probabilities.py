@@ -10,6 +10,10 @@ from privopt.solvers import Plan
 
 def probabilities(scores: np.ndarray, plan: Plan | None = None) -> np.ndarray:
     """One column per class; more than two classes are one-against-rest scores normalised."""
+    if plan is not None and plan.solver.joint:
+        z = scores - scores.max(axis=1, keepdims=True)
+        q = np.exp(z)
+        return q / q.sum(axis=1, keepdims=True)
     # A cap of 1 is the logistic loss.
     cap = 1.0 if plan is None else plan.settings.public().get("cap", 1.0)
     positive = CappedLogistic(cap).probability(scores)

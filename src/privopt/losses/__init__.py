@@ -11,6 +11,7 @@ from privopt.losses.phase_retrieval import PhaseRetrieval
 from privopt.losses.quantile import Quantile, SmoothedQuantile
 from privopt.losses.redescending import TukeyBiweight, Welsch
 from privopt.losses.smoothed import Smoothed
+from privopt.losses.softmax import Softmax
 from privopt.losses.squared import Squared
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Smoothed",
     "SmoothedHinge",
     "SmoothedQuantile",
+    "Softmax",
     "Squared",
     "TukeyBiweight",
     "Welsch",

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
 
-from privopt.oracle.rows import RawRows, RowBounds, Rows, Weigh
+from privopt.oracle.outer_counts import class_counts, outer_counts
+from privopt.oracle.rows import RawRows, Residuals, RowBounds, Rows, Weigh
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +165,15 @@ class MappedRows:
             return measure(E, row_map.label(y, factors), notes[:, 1])
 
         return self._base.effective(inner, most)
+
+    def outer_counts(
+        self, thetas: np.ndarray, residuals: Residuals, bound: float, step: float
+    ) -> np.ndarray:
+        base = cast(RawRows, self._base)
+        return outer_counts(base, self._map, thetas, residuals, bound, step)
+
+    def class_counts(self, classes: int) -> np.ndarray:
+        return class_counts(cast(RawRows, self._base), classes)
 
     def precise(self) -> MappedRows:
         return MappedRows(self._base.precise(), self._map)

@@ -40,7 +40,7 @@ def declare(plan: Plan) -> Log:
         bounds=row_bounds(plan),
         source=silent,
     )
-    plan.solver.run_all([oracle] * plan.facts.repeats, gate, plan.facts.problem, plan.settings)
+    plan.solver.run_all([oracle] * plan.oracles, gate, plan.facts.problem, plan.settings)
     return gate.log
 
 
@@ -116,8 +116,8 @@ def _run(
     facts, budget = plan.facts, plan.budget
     if callable(oracles):
         oracles = oracles()
-    if len(oracles) != facts.repeats:
-        raise ValueError(f"the plan is for {facts.repeats} model(s), got {len(oracles)} oracle(s).")
+    if len(oracles) != plan.oracles:
+        raise ValueError(f"the plan is for {plan.oracles} oracle(s), got {len(oracles)}.")
     for oracle in oracles:
         if oracle.neighbouring != budget.neighbouring or oracle.bounds != row_bounds(plan):
             raise Refused("the oracle's relation or row bounds differ from the plan's.")
