@@ -205,23 +205,26 @@ def descend(
     effective: float,
     tick: Tick = no_tick,
 ) -> np.ndarray:
-    """T noisy gradients from ``start``, for rows in units of ``size``; the mean of the last half.
+    """T noisy gradients from ``start``, for rows in units of ``size``; the mean of the last ones.
 
     The rate is halved where two gradients in a row point in opposite directions by more than their
-    noise, and grows where they agree; it never passes what lets the noise move a score by a.
+    noise, and grows where they agree; it never passes what lets the noise alone move a score by
+    about ``allowed``. What the gradients say of one direction, n strength / (K ``effective``),
+    decides how far: below 1 the path ends before it arrives, and the last iterate is nearest.
     """
     K, T, n = settings.classes, settings.n_iter, settings.n
     query = ClassGradient(Softmax(K, settings.margin), settings.clip_norm * size)
     mechanism = gaussian_noise(settings.noise_multiplier, settings.discrete_noise)
     view = oracle.everything()
     strength = settings.strength
-    allowed = 0.8 + 0.7 * min(1.0, n * strength / (K * effective))
+    said = min(1.0, n * strength / (K * effective))
+    allowed = (0.8 + 0.7 * said) * min(1.0, n * strength / (4 * K))
     most = (1 - MOMENTUM) * allowed * strength / T
     rate = min(most, 10 * K / n)
     noise = settings.clip_norm * math.sqrt(T) / strength
     doubt = 3 * noise**2 * math.sqrt(start.size)
     W, step, before = start, np.zeros_like(start), None
-    total, kept = np.zeros_like(start), 0
+    total, kept = np.zeros_like(start), max(1, round(said * T / 2))
     for t in range(T):
         sealed = view.ask_all(query, W / size, resolution=mechanism.resolution)
         gradient = gate.release(mechanism, sealed).reshape(W.shape) / size
@@ -235,8 +238,8 @@ def descend(
         before = gradient
         step = MOMENTUM * step + rate * gradient
         W = W - step
-        if t >= T // 2:
-            total, kept = total + W, kept + 1
+        if t >= T - kept:
+            total = total + W
         tick(t + 1, T)
     return total / kept
 
