@@ -61,6 +61,7 @@ from .checks import (
     vertices_drawn,
     within_budget,
 )
+from .classes import classes
 from .densities import densities
 from .further import further
 from .geometry import geometry
@@ -1124,6 +1125,7 @@ ALL: list[Mutant] = [
         models,
         further,
         users,
+        classes,
         tuning,
     )
     for mutant in family()
