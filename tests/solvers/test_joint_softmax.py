@@ -395,8 +395,6 @@ def test_one_map_for_all_classes():
     """The map is that of the shared standardisation; its releases come first."""
     plan = joint_plan("standardized_softmax", Budget(1.0, DELTA), n=300)
     X, y = sample(300, 4)
-    tape = record(
-        lambda X, y: np.stack(fitted(plan, X, y, SeededSource(0))[0].thetas), (X, y)
-    )[1]
+    tape = record(lambda X, y: np.stack(fitted(plan, X, y, SeededSource(0))[0].thetas), (X, y))[1]
     sizes = [np.size(release.result) for release in tape.releases]
     assert sizes == [64, 8, CLASSES] + [CLASSES * 5] * 6

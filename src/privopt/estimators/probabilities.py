@@ -9,8 +9,10 @@ from privopt.solvers import Plan
 
 
 def probabilities(scores: np.ndarray, plan: Plan | None = None) -> np.ndarray:
-    """One column per class; more than two classes are one-against-rest scores normalised."""
+    """One column per class; more than two classes are the softmax of their scores where they were
+    fitted together, else one-against-rest probabilities normalised."""
     if plan is not None and plan.solver.joint:
+        # The exact inverse link of the cap was measured: docs/estimators.md.
         z = scores - scores.max(axis=1, keepdims=True)
         q = np.exp(z)
         return q / q.sum(axis=1, keepdims=True)

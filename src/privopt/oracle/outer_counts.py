@@ -75,8 +75,8 @@ def outer_counts(
             parts = residuals(scores, labels[cut]) * (counted.shares * (grid.unit / step))[:, None]
             sizes = np.sqrt(np.einsum("ij,ij->i", parts, parts)) * counted.lengths
             allowed = bound / step * (1 - margin(classes))
-            parts *= (counted.alive * (allowed / np.maximum(sizes, allowed)))[:, None]
-            parts[~counted.alive] = 0.0
+            parts *= (allowed / np.maximum(sizes, allowed))[:, None]
+            parts[~(counted.alive & np.isfinite(sizes))] = 0.0
             total[...] += counted.pulled(np.trunc(parts, out=parts)).astype(np.int64)
         return total
 
