@@ -209,7 +209,7 @@ def test_noise_of_one_step_without_records():
     energy = float(np.sum(np.concatenate(entries) ** 2)) / sigma**2
     count = sum(len(part) for part in entries)
     assert len(entries) == 180
-    assert 1e-6 < 2 * min(stats.chi2.cdf(energy, count), stats.chi2.sf(energy, count))
+    assert 2 * min(stats.chi2.cdf(energy, count), stats.chi2.sf(energy, count)) > 1e-6
     assert plan.settings.noise_multiplier == pytest.approx(sigma / size / math.sqrt(0.75))
 
 

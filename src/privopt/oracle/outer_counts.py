@@ -25,7 +25,7 @@ from privopt.oracle.rows import RawRows, Residuals
 BLOCK = 1 << 17
 """Entries of a dense block: it stays in a core's cache."""
 LONGEST = 2.0**10
-"""A sparse row that is centred and this many times longer than the clip contributes nothing."""
+"""A row this many times longer than the clip contributes nothing."""
 
 
 class Standard(Protocol):
@@ -39,6 +39,8 @@ class Standard(Protocol):
     def column(self) -> float: ...
     @property
     def clip_norm(self) -> float: ...
+    @property
+    def shortening(self) -> float: ...
 
 
 def outer_counts(
@@ -71,7 +73,7 @@ def outer_counts(
         for start in range(0, X.shape[0], max(1, height)):
             cut = slice(start, start + height)
             counted = (grid.sparse if sparse else grid.dense)(X[cut], alive[cut], scales[cut])
-            scores = counted.scores(thetas) * (grid.unit * counted.shares)[:, None]
+            scores = counted.scores(thetas) * (grid.unit * counted.heights)[:, None]
             parts = residuals(scores, labels[cut]) * (counted.shares * (grid.unit / step))[:, None]
             sizes = np.sqrt(np.einsum("ij,ij->i", parts, parts)) * counted.lengths
             allowed = bound / step * (1 - margin(classes))
@@ -97,12 +99,14 @@ def class_counts(rows: RawRows, classes: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Counted:
-    """Rows (U - shift, column) of integers; ``shares`` times them, in units, are the real ones."""
+    """Rows (U - shift, column) of integers, in steps. ``heights`` times their scores are those of
+    the records, ``shares`` times their residuals what counts of them."""
 
     U: Any
     shift: np.ndarray
     column: np.ndarray
     lengths: np.ndarray
+    heights: np.ndarray
     shares: np.ndarray
     alive: np.ndarray
     most: float
@@ -140,7 +144,7 @@ class _Grid:
     column: float
     longest: float
     unit: float
-    centred: bool
+    shortening: float | None
 
     @classmethod
     def of(cls, rows: RawRows, row_map: Standard | None, bound: float, step: float) -> _Grid:
@@ -150,44 +154,42 @@ class _Grid:
         if row_map is None:
             unit = rows.bounds.size / steps
             flat = np.full(features, 1 / unit)
-            return cls(flat, np.zeros(features), rows.bounds.intercept / unit, steps, unit, False)
+            return cls(flat, np.zeros(features), rows.bounds.intercept / unit, steps, unit, None)
         factor = row_map.scale * (steps / row_map.clip_norm)
         column = row_map.column * (steps / row_map.clip_norm)
-        return cls(factor, factor * row_map.centre, column, steps, 1 / steps, True)
+        centre = factor * row_map.centre
+        return cls(factor, centre, column, steps, 1 / steps, row_map.shortening)
 
     def dense(self, X: np.ndarray, alive: np.ndarray, scales: np.ndarray) -> _Counted:
-        """Rows are centred and clipped, then counted."""
+        """Rows are centred entry by entry."""
         U = X.astype(float) * self.factor
-        column = np.full(len(X), self.column)
-        if self.centred:
+        if self.shortening is not None:
             U -= self.shift
-            lengths = np.sqrt(np.einsum("ij,ij->i", U, U) + self.column**2)
-            alive = alive & np.isfinite(lengths)
-            scales = self.longest / np.maximum(lengths, self.longest)
-            column *= scales
         U *= scales[:, None]
         U[~alive] = 0.0
         np.rint(U, out=U)
-        column = np.rint(column)
+        column = np.full(len(U), float(np.rint(self.column)))
         lengths = np.sqrt(np.einsum("ij,ij->i", U, U) + column**2)
-        most = self.longest + math.sqrt(U.shape[1] + 1)
-        nowhere, ones = np.zeros(U.shape[1]), np.ones(len(U))
-        return _Counted(U, nowhere, column, lengths, ones, alive, most, self.column != 0)
+        return self._counted(U, np.zeros(U.shape[1]), column, lengths, alive)
 
     def sparse(self, X: Any, alive: np.ndarray, scales: np.ndarray) -> _Counted:
         """Rows are counted entry by entry; what is the same in all of them stays apart."""
         entries = X.data * self.factor[X.indices] * np.repeat(scales, np.diff(X.indptr))
         U = sp.csr_array((np.rint(entries), X.indices, X.indptr), shape=X.shape)
         shift, column = np.rint(self.shift), np.full(X.shape[0], float(np.rint(self.column)))
-        around = float(shift @ shift)
         squares = np.asarray(sp.csr_array((U.data**2, U.indices, U.indptr), shape=U.shape).sum(1))
-        squares = squares.ravel() + around + column**2
+        squares = squares.ravel() + float(shift @ shift) + column**2
         # What is beyond 2^53 rounds: the slack covers it.
         lengths = np.sqrt(np.maximum(squares - 2 * (U @ shift), 0.0) + margin(X.shape[1]) * squares)
-        longest = self.longest * (LONGEST if self.centred else 2.0)
-        alive = alive & (lengths <= longest)
-        shares = np.ones(len(lengths))
-        if self.centred:
-            shares = self.longest / np.maximum(lengths, self.longest)
-        most = longest + math.sqrt(around)
-        return _Counted(U, shift, column, lengths, shares, alive, most, self.column != 0)
+        return self._counted(U, shift, column, lengths, alive)
+
+    def _counted(
+        self, U: Any, shift: np.ndarray, column: np.ndarray, lengths: np.ndarray, alive: np.ndarray
+    ) -> _Counted:
+        most, beyond = self.longest * LONGEST, np.maximum(lengths / self.longest, 1.0)
+        heights = shares = np.ones(len(lengths))
+        if self.shortening is not None:
+            heights, shares = beyond**-self.shortening, 1 / beyond
+        alive = alive & (lengths <= most)
+        most += math.sqrt(float(shift @ shift))
+        return _Counted(U, shift, column, lengths, heights, shares, alive, most, self.column != 0)

@@ -26,7 +26,7 @@ import numpy as np
 
 from privopt.facts import Facts
 from privopt.geometry import WholeSpace
-from privopt.losses import Logistic, SmoothedHinge, Softmax
+from privopt.losses import CappedLogistic, Logistic, SmoothedHinge, Softmax
 from privopt.mechanisms import Gate, choose_discrete, gaussian_noise
 from privopt.oracle import ClassCounts, ClassGradient, Oracle
 from privopt.privacy import Budget
@@ -122,7 +122,7 @@ def refuse(name: str, facts: Facts, budget: Budget) -> str | None:
     problem = facts.problem
     if facts.repeats < 3:
         return f"{name} is for three classes or more."
-    if not isinstance(problem.loss, Logistic | SmoothedHinge):
+    if not isinstance(problem.loss, Logistic | CappedLogistic | SmoothedHinge):
         return f"{name} is for the logistic loss and the smoothed hinge, not {facts.loss_name}."
     if budget.pure:
         return f"{name} adds Gaussian noise in every step: it needs delta > 0."

@@ -4,7 +4,8 @@ Problem: three classes or more, columns with declared bounds, an intercept.
 
 Algorithm: release a histogram of row norms, the first two moments and the class counts; centre,
 scale and clip the rows with them; then ``joint_softmax`` on the mapped rows. The standardisation is
-one for all classes.
+one for all classes. Scores are those of rows as they are, so that coefficients are a linear model;
+long rows count less. A ``CappedLogistic`` loss stands for the model of shortened rows.
 
 Bound: none is proved, as for ``joint_softmax``.
 
@@ -16,12 +17,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from privopt.facts import Facts
+from privopt.losses import CappedLogistic
 from privopt.mechanisms import Gate, Standardizer, choose_discrete
 from privopt.oracle import Oracle, RowBounds
 from privopt.privacy import Budget
@@ -51,6 +53,7 @@ class StandardizedSoftmaxSettings(JointSettings):
     norm_multiplier: float
     moment_multiplier: float
     clip: float
+    shortening: float
 
 
 class StandardizedSoftmax(Solver):
@@ -107,6 +110,7 @@ class StandardizedSoftmax(Solver):
             norm_multiplier=norms,
             moment_multiplier=moments,
             clip=clip,
+            shortening=float(isinstance(facts.problem.loss, CappedLogistic)),
         )
 
     def run(
@@ -136,6 +140,7 @@ class StandardizedSoftmax(Solver):
             clip=settings.clip,
             discrete_noise=settings.discrete_noise,
         ).run(oracle, gate)
+        row_map = replace(row_map, shortening=settings.shortening)
         start = np.zeros((settings.classes, row_map.dimension))
         prior = log_prior(oracle, gate, settings)
         start[:, -1] = prior * row_map.clip_norm / row_map.column
@@ -146,7 +151,7 @@ class StandardizedSoftmax(Solver):
             coefficients = row_map.backward(theta) / row_map.clip_norm
             coefficients[-1] /= problem.intercept
             thetas.append(coefficients)
-        return Answer(thetas, row_map)
+        return Answer(thetas, row_map, clipped=settings.shortening == 1)
 
 
 SOLVER = StandardizedSoftmax()
