@@ -36,10 +36,10 @@ def _has_probabilities(model: Any) -> bool:
 class PrivateERM(LinearModel):
     """Differentially private minimisation of any problem, with the interface of scikit-learn.
 
-    A classifier if the loss is one for classes (more than two are fitted together where a
-    solver can, else one against the rest within one budget), a regression otherwise. Rows are clipped as the problem says, in ``fit`` and
-    in ``predict``; targets of a regression are taken as they are, because the loss bounds what one
-    can do.
+    A classifier if the loss is one for classes (more than two are fitted together where a solver
+    can, else one against the rest within one budget), a regression otherwise. Rows are clipped as
+    the problem says, in ``fit`` and in ``predict``; targets of a regression are taken as they are,
+    because the loss bounds what one can do.
 
     Parameters
     ----------
