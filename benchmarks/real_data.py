@@ -38,7 +38,7 @@ def load(name: str) -> DataSet:
     home = folder()
     if home is None:
         raise FileNotFoundError("set PRIVOPT_DATA to the folder that holds the data sets.")
-    return {**LOADERS, **REGRESSIONS, **WIDE, "forests": _forests}[name](home)
+    return {**LOADERS, **REGRESSIONS, **WIDE, **CLASSES}[name](home)
 
 
 def stream(name: str) -> tuple[Any, ...]:
@@ -161,6 +161,42 @@ def _diabetes_progress(home: Path) -> DataSet:
     return _split("diabetes", np.asarray(X), np.asarray(y), (low, high), (0.0, 350.0))
 
 
+# ---------------------------------------------------------------- many classes
+def _images(name: str) -> Callable[[Path], DataSet]:
+    """Ten kinds of images; each pixel is the mean of four, which makes 14 x 14 of them."""
+
+    def pooled(pictures: np.ndarray) -> np.ndarray:
+        parts = pictures.reshape(len(pictures), 14, 2, 14, 2).mean(axis=(2, 4), dtype=np.float32)
+        return parts.reshape(len(pictures), 196)
+
+    def loader(home: Path) -> DataSet:
+        with np.load(home / name / f"{name}.npz") as data:
+            X, X_test = pooled(data["x_train"]), pooled(data["x_test"])
+            y, y_test = data["y_train"].astype(int), data["y_test"].astype(int)
+        return DataSet(name, X, y, X_test, y_test, (0.0, 255.0))
+
+    return loader
+
+
+def _groups(columns: int | None) -> Callable[[Path], DataSet]:
+    """Twenty newsgroups, words present or not, hashed to so many columns."""
+
+    def loader(home: Path) -> DataSet:
+        parts: list[Any] = []
+        for part in ("train", "test"):
+            X = sp.csr_array(sp.load_npz(home / "newsgroups20" / f"X_{part}.npz")).astype(float)
+            if columns is not None:
+                places = np.random.default_rng(0).integers(columns, size=X.shape[1])
+                X = sp.csr_array((X.data, places[X.indices], X.indptr), (X.shape[0], columns))
+                X.sum_duplicates()
+            X.data[:] = 1.0
+            with np.load(home / "newsgroups20" / f"y_{part}.npz") as data:
+                parts += [X, data["y"].astype(int)]
+        return DataSet("newsgroups20", *parts, (0.0, 1.0))
+
+    return loader
+
+
 # ---------------------------------------------------------------- more columns than records
 def _dorothea(home: Path) -> DataSet:
     parts = []
@@ -232,6 +268,13 @@ WIDE: dict[str, Callable[[Path], DataSet]] = {
     "leukemia": _genes("leukemia", "leukemia_train38", 3.0),
     "colon": _genes("colon", "colon_cancer", 1.0),
     "duke": _genes("duke", "duke_breast38", 1.0),
+}
+CLASSES: dict[str, Callable[[Path], DataSet]] = {
+    "fashion_mnist": _images("fashion_mnist"),
+    "mnist": _images("mnist"),
+    "forests": _forests,
+    "newsgroups20": _groups(2000),
+    "newsgroups20_raw": _groups(None),
 }
 STREAMS: dict[str, Callable[[Path], tuple[Any, ...]]] = {
     "electricity": _electricity_stream,

@@ -319,8 +319,10 @@ def test_more_classes_share_one_map(data):
     X, _ = data
     y = np.digitize(X[:, 2], [1800, 2000])
     fitted = model(8.0).fit(X, y)
-    assert fitted.plan_.name == "standardized_objective"
-    assert fitted.privacy_.releases == 2 + 2 * 3
+    assert fitted.plan_.name == "standardized_softmax"
+    assert fitted.privacy_.releases == 3 + fitted.plan_.settings.n_iter
+    one_each = model(8.0, solver="standardized_objective").fit(X, y)
+    assert one_each.privacy_.releases == 2 + 2 * 3
     assert fitted.privacy_.epsilon <= 8.0
     assert fitted.coef_.shape == (3, 3)
     proba = fitted.predict_proba(X)

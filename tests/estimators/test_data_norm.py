@@ -109,7 +109,8 @@ def test_declared_columns_are_standardised_and_need_no_bound(far):
 def test_several_classes_share_one_bound(three):
     X, y = three
     model = LogisticRegression(3.0, 1e-6, data_norm="private", random_state=0).fit(50 * X, y)
-    assert model.privacy_.releases == 1 + 3
+    assert model.plan_.name == "private_norm+joint_softmax"
+    assert model.privacy_.releases == 1 + model.plan_.settings.inner.passes
     assert model.privacy_.epsilon <= 3 * (1 + 1e-9)
     assert 40 < model.data_norm_ < 80
     assert model.score(50 * X, y) > 0.8

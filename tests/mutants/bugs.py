@@ -62,6 +62,7 @@ from .checks import (
     vertices_drawn,
     within_budget,
 )
+from .classes import classes
 from .densities import densities
 from .foreign import foreign
 from .further import further
@@ -1152,6 +1153,7 @@ ALL: list[Mutant] = [
         models,
         further,
         users,
+        classes,
         tuning,
         regressions,
         foreign,

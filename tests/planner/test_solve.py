@@ -215,7 +215,7 @@ def test_a_tampered_plan_opens_nothing(name, delta):
         wider = replace(row_bounds(honest), data_norm=2.0)
         with pytest.raises(Refused, match="relation or row bounds differ"):
             execute(honest, [oracle(bounds=wider)], source)
-        with pytest.raises(ValueError, match=r"for 1 model\(s\), got 2 oracle\(s\)"):
+        with pytest.raises(ValueError, match=r"for 1 oracle\(s\), got 2"):
             execute(honest, [oracle(), oracle()], source)
     finally:
         HOOK.reset(token)

@@ -1,4 +1,4 @@
-"""What linear classifiers share: classes, one model against the rest, scores."""
+"""What linear classifiers share: classes, all of them together or one against the rest, scores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from privopt.estimators.linear_model import LinearModel, Targets
 
 
 class LinearClassifier(ClassifierMixin, LinearModel):
-    """A private linear classifier: one model for two classes, else one against the rest each."""
+    """A private linear classifier: one model for two classes, else all classes together where a
+    solver can, or one against the rest each."""
 
     classes_: np.ndarray
     _classification = True
@@ -95,4 +96,4 @@ def class_targets(y: np.ndarray, declared: Any, name: str) -> Targets:
         )
     positive = (1,) if len(classes) == 2 else range(len(classes))
     labels = tuple(np.where(index == k, 1.0, -1.0) for k in positive)
-    return Targets(labels, {"classes_": classes}, assumptions)
+    return Targets(labels, {"classes_": classes}, assumptions, index.astype(float))

@@ -37,18 +37,28 @@ from privopt.planner.groups import choose_for_group
 from privopt.planner.private_norm import choose_with_private_norm
 from privopt.privacy import Budget, Neighbouring
 from privopt.problem import Problem
-from privopt.solvers import Plan, execute, row_bounds
+from privopt.solvers import Plan, Solver, execute, row_bounds
 
 _FLOATS = [np.float64, np.float32]
 
 
 @dataclass(frozen=True)
 class Targets:
-    """Labels of each model, and what else a fit learns from y or assumes about it."""
+    """Labels of each model, and what else a fit learns from y or assumes about it.
+
+    ``classes`` are the labels of a model of all classes together: 0, ..., K - 1.
+    """
 
     labels: tuple[np.ndarray, ...]
     attributes: dict[str, Any] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()
+    classes: np.ndarray | None = None
+
+    def of(self, solver: Solver) -> tuple[tuple[np.ndarray, ...], bool]:
+        """Labels of each oracle that the solver takes, and whether they are -1 and +1."""
+        if solver.joint and self.classes is not None:
+            return (self.classes,), False
+        return self.labels, True
 
 
 class LinearModel(Portable, ABC):
@@ -152,18 +162,17 @@ class LinearModel(Portable, ABC):
         plan = self._plan(facts, budget)
 
         def read() -> list[Oracle]:
+            labels, signs = targets.of(plan.solver)
+            signs = signs and self._classification
             first = Oracle.over(
                 X,
-                targets.labels[0],
+                labels[0],
                 neighbouring=budget.neighbouring,
                 bounds=row_bounds(plan),
                 source=source,
-                classification=self._classification,
+                classification=signs,
             )
-            return [first] + [
-                first.labelled(labels, classification=self._classification)
-                for labels in targets.labels[1:]
-            ]
+            return [first] + [first.labelled(y, classification=signs) for y in labels[1:]]
 
         answer, certificate = execute(
             plan,

@@ -11,7 +11,9 @@ from privopt.losses import Hinge, Loss, SmoothedHinge
 class LinearSVC(LinearClassifier):
     """Differentially private linear support vector classification.
 
-    Two classes are one model; more are fitted one against the rest within one budget.
+    Two classes are one model. With ``delta > 0`` and the smoothed hinge more classes are one model
+    too, whose coefficient matrix is released as a whole: the score of a record's class has to lead
+    all others by the margin. Otherwise they are fitted one against the rest within one budget.
 
     Parameters
     ----------

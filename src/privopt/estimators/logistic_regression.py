@@ -14,8 +14,10 @@ from privopt.losses import CappedLogistic, Logistic, Loss
 class LogisticRegression(LinearClassifier):
     """Differentially private logistic regression.
 
-    Two classes are one model. More classes are fitted one against the rest: every record takes part
-    in every model, and the budget is calibrated for all of them together.
+    Two classes are one model. With ``delta > 0`` more classes are one model too: a softmax whose
+    coefficient matrix is released as a whole, so that the budget is not split between classes.
+    Without delta, or with a named solver of single models, they are fitted one against the rest:
+    every record takes part in every model, and the models share the budget.
 
     Parameters
     ----------
@@ -146,8 +148,9 @@ class LogisticRegression(LinearClassifier):
         return super().to_sklearn()
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities; with more than two classes, one-against-rest scores normalised."""
-        return probabilities(self.decision_function(X), self.plan_.facts.problem.loss)
+        """Class probabilities; with more than two classes the softmax of their scores, or
+        one-against-rest probabilities normalised, as the plan says."""
+        return probabilities(self.decision_function(X), self.plan_)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithm of ``predict_proba``."""

@@ -36,10 +36,10 @@ def _has_probabilities(model: Any) -> bool:
 class PrivateERM(LinearModel):
     """Differentially private minimisation of any problem, with the interface of scikit-learn.
 
-    A classifier if the loss is one for classes (more than two are fitted one against the rest
-    within one budget), a regression otherwise. Rows are clipped as the problem says, in ``fit`` and
-    in ``predict``; targets of a regression are taken as they are, because the loss bounds what one
-    can do.
+    A classifier if the loss is one for classes (more than two are fitted together where a solver
+    can, else one against the rest within one budget), a regression otherwise. Rows are clipped as
+    the problem says, in ``fit`` and in ``predict``; targets of a regression are taken as they are,
+    because the loss bounds what one can do.
 
     Parameters
     ----------
@@ -154,8 +154,9 @@ class PrivateERM(LinearModel):
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities; with more than two classes, one-against-rest scores normalised."""
-        return probabilities(self.decision_function(X), self.plan_.facts.problem.loss)
+        """Class probabilities; with more than two classes the softmax of their scores, or
+        one-against-rest probabilities normalised, as the plan says."""
+        return probabilities(self.decision_function(X), self.plan_)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy of a classifier, coefficient of determination of a regression."""

@@ -202,6 +202,12 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         plans = [fit_nothing(self._made(one, public), X, y).plan_ for one in candidates]
         known = all(plan.predicted is not None for plan in plans)
         errors: list[Any] = [plan.predicted if known else plan.settings.bound for plan in plans]
+        unknown = [plan.name for plan, error in zip(plans, errors, strict=True) if error == np.inf]
+        if unknown:
+            raise Refused(
+                f"nothing is proved of the error of {unknown[0]}, so plans cannot tell candidates "
+                'apart: use strategy="private".'
+            )
         index = int(np.argmin(errors))
         own = {"random_state": self.random_state, "ledger": self.ledger, "dataset": self.dataset}
         fitted = self._made(candidates[index], {**public, **own}).fit(X, y)

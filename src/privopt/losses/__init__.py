@@ -15,6 +15,7 @@ from privopt.losses.poisson import Poisson
 from privopt.losses.quantile import Quantile, SmoothedQuantile
 from privopt.losses.redescending import TukeyBiweight, Welsch
 from privopt.losses.smoothed import Smoothed
+from privopt.losses.softmax import Softmax
 from privopt.losses.squared import Squared
 from privopt.losses.tabulated import Tabulated
 
@@ -35,6 +36,7 @@ __all__ = [
     "Smoothed",
     "SmoothedHinge",
     "SmoothedQuantile",
+    "Softmax",
     "Squared",
     "Standard",
     "Tabulated",

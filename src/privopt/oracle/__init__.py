@@ -1,5 +1,6 @@
 """The rooms that see data: rows, queries, views, sealed values."""
 
+from privopt.oracle.classes import ClassCounts, ClassGradient, MatrixQuery
 from privopt.oracle.coordinate_gradient import CoordinateGradient
 from privopt.oracle.gradient_difference import GradientDifference
 from privopt.oracle.incremental_gradient import VertexPath
@@ -25,6 +26,8 @@ from privopt.oracle.sensitivity import FunctionFacts, Grid, Sensitivity
 from privopt.oracle.vertex_draw import VertexDraw
 
 __all__ = [
+    "ClassCounts",
+    "ClassGradient",
     "ClippedGradient",
     "CoordinateClippedGradient",
     "CoordinateGradient",
@@ -39,6 +42,7 @@ __all__ = [
     "LabelMoments",
     "LeastSquaresMoments",
     "Map",
+    "MatrixQuery",
     "Moments",
     "NormHistogram",
     "Oracle",

@@ -20,7 +20,8 @@ from array_api_compat import array_namespace, device, is_numpy_array
 from privopt.oracle.counting import EXACT, added, as_numpy, row_products, shorten
 from privopt.oracle.labels import labels_like
 from privopt.oracle.moments import shortened
-from privopt.oracle.rows import RowBounds, Weigh
+from privopt.oracle.outer_counts import class_counts, outer_counts
+from privopt.oracle.rows import Residuals, RowBounds, Weigh
 from privopt.oracle.sanitize import clipped
 
 BLOCK_BYTES = 3 << 19  # a block of rows this size stays in a core's cache between its two uses
@@ -252,6 +253,20 @@ class DenseRows:
 
     def active(self) -> np.ndarray:
         return np.ones(self.count) if self._active is None else as_numpy(self._active)
+
+    def scales(self) -> np.ndarray:
+        return np.ones(self.count) if self._scale is None else as_numpy(self._scale)
+
+    def labels(self) -> np.ndarray:
+        return as_numpy(self._y)
+
+    def outer_counts(
+        self, thetas: np.ndarray, residuals: Residuals, bound: float, step: float
+    ) -> np.ndarray:
+        return outer_counts(self, None, thetas, residuals, bound, step)
+
+    def class_counts(self, classes: int) -> np.ndarray:
+        return class_counts(self, classes)
 
     def clipped_to(self, norm: float) -> DenseRows:
         scale, sizes = shortened(self, norm)

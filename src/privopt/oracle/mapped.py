@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
 
 from privopt.oracle.moments import at_least
-from privopt.oracle.rows import RawRows, RowBounds, Rows, Weigh
+from privopt.oracle.outer_counts import class_counts, outer_counts
+from privopt.oracle.rows import RawRows, Residuals, RowBounds, Rows, Weigh
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +199,15 @@ class MappedRows:
             return measure(E, row_map.label(y, notes[:, 0]), notes[:, 1], shares)
 
         return self._base.effective(inner, most)
+
+    def outer_counts(
+        self, thetas: np.ndarray, residuals: Residuals, bound: float, step: float
+    ) -> np.ndarray:
+        base = cast(RawRows, self._base)
+        return outer_counts(base, self._map, thetas, residuals, bound, step)
+
+    def class_counts(self, classes: int) -> np.ndarray:
+        return class_counts(cast(RawRows, self._base), classes)
 
     def precise(self) -> MappedRows:
         return MappedRows(self._base.precise(), self._map)

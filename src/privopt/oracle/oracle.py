@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from privopt.losses import Loss, met
 from privopt.noise import Source
+from privopt.oracle.classes import MatrixQuery
 from privopt.oracle.coordinate_gradient import CoordinateGradient
 from privopt.oracle.counting import grid_step
 from privopt.oracle.dense import DenseRows
@@ -58,6 +59,19 @@ class View:
         at = np.zeros(self._rows.dimension) if at is None else np.asarray(at, dtype=float)
         if at.shape != (self._rows.dimension,):
             raise ValueError(f"a question is asked at a vector of length {self._rows.dimension}.")
+        return self._asked(query, at, resolution)
+
+    def ask_all(
+        self, query: MatrixQuery, at: np.ndarray, *, resolution: float | None = None
+    ) -> Sealed:
+        """The same for a question at one vector for each class; the answer is one long vector."""
+        at = np.asarray(at, dtype=float)
+        shape = query.classes, self._rows.dimension
+        if at.shape != shape:
+            raise ValueError(f"this question is asked at a matrix of {shape[0]} x {shape[1]}.")
+        return self._asked(query, at, resolution)
+
+    def _asked(self, query: Query, at: np.ndarray, resolution: float | None) -> Sealed:
         movement, single = self._movement(query)
         step = None if resolution is None else grid_step(movement, resolution)
         payload = None

@@ -24,6 +24,10 @@ Weigh = Callable[[Any, Any, Any], Any]
 """From margins, labels and row sizes (l2 norms of effective rows) to one weight per record."""
 
 
+Residuals = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""From scores and classes, one line per record, to the gradient in the scores, line by line."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowBounds:
     """Public facts about effective rows, enforced when the rows are made.
@@ -148,6 +152,21 @@ class CountedRows(Rows, Protocol):
         ...
 
 
+class ClassRows(Rows, Protocol):
+    """Rows of several classes: labels are numbers, and there is one vector for each class."""
+
+    def outer_counts(
+        self, thetas: np.ndarray, residuals: Residuals, bound: float, step: float
+    ) -> np.ndarray:
+        """Sum over records of residuals(<x~, theta_k> for each k, y) x~^T in exact integers: each
+        record's matrix is clipped to a Frobenius norm of ``bound`` and counted in ``step``."""
+        ...
+
+    def class_counts(self, classes: int) -> np.ndarray:
+        """How many records that are not empty have each label."""
+        ...
+
+
 class RawRows(Rows, Protocol):
     """Rows that also show their features to code of this folder, for what sums cannot say."""
 
@@ -157,6 +176,14 @@ class RawRows(Rows, Protocol):
 
     def active(self) -> np.ndarray:
         """1 for a record, 0 for an empty one."""
+        ...
+
+    def scales(self) -> np.ndarray:
+        """What each record's features are multiplied by."""
+        ...
+
+    def labels(self) -> np.ndarray:
+        """One for each record."""
         ...
 
     def clipped_to(self, norm: float) -> RawRows:
@@ -248,6 +275,14 @@ class EmptyRows:
     def part(self, start: int, stop: int) -> EmptyRows:
         return self
 
+    def outer_counts(
+        self, thetas: np.ndarray, residuals: Residuals, bound: float, step: float
+    ) -> np.ndarray:
+        return np.zeros(thetas.shape, dtype=np.int64)
+
+    def class_counts(self, classes: int) -> np.ndarray:
+        return np.zeros(classes)
+
     def features(self, measure: Callable[[Any], np.ndarray]) -> np.ndarray:
         return measure(np.zeros((0, self.dimension - (self.bounds.intercept != 0))))
 
@@ -255,6 +290,12 @@ class EmptyRows:
         return sp.csc_array((0, self.dimension)), np.zeros(0), np.zeros(0)
 
     def active(self) -> np.ndarray:
+        return np.zeros(0)
+
+    def scales(self) -> np.ndarray:
+        return np.zeros(0)
+
+    def labels(self) -> np.ndarray:
         return np.zeros(0)
 
     def clipped_to(self, norm: float) -> EmptyRows:

@@ -12,7 +12,8 @@ import scipy.sparse as sp
 from privopt.oracle.counting import EXACT, margin, shorten
 from privopt.oracle.labels import labels_like
 from privopt.oracle.moments import shortened
-from privopt.oracle.rows import RowBounds, Weigh
+from privopt.oracle.outer_counts import class_counts, outer_counts
+from privopt.oracle.rows import Residuals, RowBounds, Weigh
 
 
 class SparseRows:
@@ -214,6 +215,20 @@ class SparseRows:
 
     def active(self) -> np.ndarray:
         return np.ones(self.count) if self._active is None else self._active
+
+    def scales(self) -> np.ndarray:
+        return np.ones(self.count) if self._scale is None else self._scale
+
+    def labels(self) -> np.ndarray:
+        return self._y
+
+    def outer_counts(
+        self, thetas: np.ndarray, residuals: Residuals, bound: float, step: float
+    ) -> np.ndarray:
+        return outer_counts(self, None, thetas, residuals, bound, step)
+
+    def class_counts(self, classes: int) -> np.ndarray:
+        return class_counts(self, classes)
 
     def clipped_to(self, norm: float) -> SparseRows:
         scale, sizes = shortened(self, norm)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from privopt.planner.choose import SIMULATED_TIE, TIE, Ranking, rank
@@ -38,6 +39,8 @@ def rows(ranking: Ranking) -> list[tuple[str, ...]]:
 def _error(plan: Plan) -> str:
     if not plan.promised:
         return "none: not convex"
+    if not math.isfinite(plan.settings.bound):
+        return "none proved"
     gap = " (gap)" if plan.solver.promise == "stationarity" else ""
     bound = f"<= {plan.settings.bound:.3g}{gap}"
     return bound if plan.predicted is None else f"{plan.predicted:.2g} ({bound})"
@@ -56,6 +59,8 @@ def verdict(ranking: Ranking, plan: Plan) -> str:
         return "reference: measured worse"
     if plan.predicted is not None and best.predicted is not None:
         ratio, what = plan.predicted / best.predicted, "error"
+    elif not math.isfinite(best.settings.bound) or not math.isfinite(plan.settings.bound):
+        return "not preferred"
     else:
         ratio, what = plan.settings.bound / best.settings.bound, "bound"
     if ratio < 1 and what == "bound":
@@ -105,7 +110,12 @@ def notes(ranking: Ranking) -> list[str]:
         delta = min(1e-6, 0.01 / ranking.facts.n)
         relaxed = rank(ranking.facts, replace(ranking.budget, delta=delta))
         gain = ranking.best.settings.bound / relaxed.best.settings.bound
-        if gain > 1.05:
+        if relaxed.best.solver.joint:
+            sentences.append(
+                f"With delta={delta:.1g} instead of 0 all classes would share one release: "
+                f"{relaxed.best.name}, which measures better."
+            )
+        elif gain > 1.05:
             sentences.append(
                 f"With delta={delta:.1g} instead of 0 the bound would be {gain:.1f} times smaller "
                 f"({relaxed.best.name})."

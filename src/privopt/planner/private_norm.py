@@ -81,6 +81,7 @@ class PrivateNorm(Solver):
     def __init__(self, inner: Solver) -> None:
         self.inner = inner
         self.name = f"private_norm+{inner.name}"  # type: ignore[misc]
+        self.joint = inner.joint  # type: ignore[misc]
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         return self.inner.refuse(facts, budget)

@@ -61,7 +61,7 @@ class Simulation:
     def looseness(self, solver: Solver) -> float | None:
         """Simulated excess over proved bound; None where it cannot be simulated cheaply."""
         facts, budget = self.facts, self.budget
-        if not self.possible or solver.refuse(facts, budget) is not None:
+        if not self.possible or solver.joint or solver.refuse(facts, budget) is not None:
             return None
         found = self._kept(solver.name, lambda: self._measured(solver))
         return None if found == "refused" else float(found)

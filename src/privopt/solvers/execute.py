@@ -34,7 +34,7 @@ def declare(plan: Plan) -> Log:
             bounds=row_bounds(plan),
             source=silent,
         )
-        plan.solver.run_all([oracle] * plan.facts.repeats, gate, plan.facts.problem, plan.settings)
+        plan.solver.run_all([oracle] * plan.oracles, gate, plan.facts.problem, plan.settings)
 
     return rehearsed(story)
 
@@ -77,10 +77,8 @@ def execute(
 
 
 def _check(plan: Plan, oracles: Sequence[Oracle]) -> None:
-    if len(oracles) != plan.facts.repeats:
-        raise ValueError(
-            f"the plan is for {plan.facts.repeats} model(s), got {len(oracles)} oracle(s)."
-        )
+    if len(oracles) != plan.oracles:
+        raise ValueError(f"the plan is for {plan.oracles} oracle(s), got {len(oracles)}.")
     for oracle in oracles:
         if oracle.neighbouring != plan.budget.neighbouring or oracle.bounds != row_bounds(plan):
             raise Refused("the oracle's relation or row bounds differ from the plan's.")

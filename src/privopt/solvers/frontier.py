@@ -20,7 +20,8 @@ class Frontier:
     """Predicted mean excess risk at several epsilons; everything else as in the plan.
 
     ``error`` is what the planner predicts from public facts: a proved bound, or a simulation on
-    made-up data of the same shape, as ``source`` says. Infinite where no solver applies.
+    made-up data of the same shape, as ``source`` says. Infinite where no solver applies, or where
+    nothing is proved of the one that is taken.
     """
 
     epsilon: np.ndarray
@@ -36,7 +37,8 @@ class Frontier:
     def __str__(self) -> str:
         lines = [f"{'epsilon':>10}  {'predicted error':>15}  solver"]
         lines += [
-            f"{epsilon:>10.4g}  {error:>15.3g}  {name}" for epsilon, error, name in self.rows()
+            f"{epsilon:>10.4g}  {_number(error):>15}  {name}"
+            for epsilon, error, name in self.rows()
         ]
         return "\n".join([*lines, *self.notes])
 
@@ -57,14 +59,20 @@ def frontier(
     here = predict(epsilon, delta, n)[1]
     # The library warns above 1/n; a delta beyond it is never advised.
     more = min(1e-6, 0.01 / n) if delta == 0 else min(100 * delta, 0.1 / n)
-    notes = []
-    if more > delta:
-        notes.append(
-            _note(f"delta={more:.1g} instead of {delta:g}", here, predict(epsilon, more, n))
-        )
-    notes.append(_note("ten times as many records", here, predict(epsilon, delta, 10 * n)))
     error = np.array([value for _, value in found])
+    notes = []
+    if found[0][0] and not np.isfinite(error).any():
+        notes.append(f"Nothing is proved of the error of {found[0][0]}: try it on public data.")
+    else:
+        if more > delta:
+            there = predict(epsilon, more, n)
+            notes.append(_note(f"delta={more:.1g} instead of {delta:g}", here, there))
+        notes.append(_note("ten times as many records", here, predict(epsilon, delta, 10 * n)))
     return Frontier(grid, error, tuple(name for name, _ in found), tuple(notes), source)
+
+
+def _number(error: float) -> str:
+    return f"{error:.3g}" if math.isfinite(error) else "not known"
 
 
 def _note(what: str, here: float, there: tuple[str, float]) -> str:

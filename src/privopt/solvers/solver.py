@@ -33,7 +33,8 @@ class Settings:
     """Public hyper-parameters of one run, computed from facts and budget alone.
 
     ``bound`` is the proved bound on what the solver promises to make small, the expected mean
-    excess risk or a stationarity gap; ``passes`` the number of times the data is read.
+    excess risk or a stationarity gap, and infinite where nothing is proved; ``passes`` the number
+    of times the data is read.
     """
 
     bound: float
@@ -41,7 +42,8 @@ class Settings:
 
     def public(self) -> dict[str, Any]:
         """Everything, as plain JSON values for the certificate."""
-        return asdict(self)
+        found = asdict(self)
+        return found if math.isfinite(self.bound) else {**found, "bound": None}
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,10 @@ class Solver(ABC):
 
     has_discrete_noise: ClassVar[bool] = False
     """Whether it can release exact integers: it then has a setting ``discrete_noise``."""
+
+    joint: ClassVar[bool] = False
+    """Whether it fits all classes together: it gets one oracle, whose labels are class numbers
+    0, ..., K - 1, and answers one theta for each class. Others get one oracle for each model."""
 
     promise: ClassVar[Literal["excess", "stationarity"]] = "excess"
     """What ``Settings.bound`` bounds. A small excess is promised for convex losses only; a solver
@@ -176,6 +182,11 @@ class Plan:
     @property
     def name(self) -> str:
         return self.solver.name
+
+    @property
+    def oracles(self) -> int:
+        """How many oracles a run takes: one for each model, or one for all of them together."""
+        return 1 if self.solver.joint else self.facts.repeats
 
     @property
     def assumptions(self) -> tuple[str, ...]:
