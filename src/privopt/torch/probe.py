@@ -16,16 +16,21 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from privopt.noise.random_numbers import same_random_numbers
+from privopt.noise.random_numbers import luck, same_random_numbers
 from privopt.privacy.budget import Refused
 from privopt.torch.clip import Clip
 from privopt.torch.engine import Engine, Layer, Part, _edges
-from privopt.torch.losses import kind
-from privopt.torch.rounding import WIDE_MARGIN
+from privopt.torch.exchange import FAR, kept
+from privopt.torch.rounding import HALF, WIDE_MARGIN
 from privopt.torch.structure import same_values
 
 SIZES = (3, 5)
 """Two batch sizes: what grows from one to the other is a batch dimension, whatever its length."""
+SCALES = ((1.0, 4), (0.02, 3), (30.0, 5), (1.0, 16))
+"""Sizes of made-up numbers and of batches that are tried further."""
+LUCKY = 32
+"""Seeds for a model that draws random numbers: a coin of one in ten shows with 97 percent."""
+HALF_SHARE = 3e-2
 
 
 def probe(engine: Engine, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
@@ -33,6 +38,11 @@ def probe(engine: Engine, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> 
 
     What cannot be settled is run example by example, where nothing can be mixed.
     """
+    with kept(engine.model):
+        _probe(engine, inputs, keywords)
+
+
+def _probe(engine: Engine, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
     shapes = tree_map(_skeleton, (inputs, keywords))
     first = _made_up(shapes, SIZES[0])
     try:
@@ -45,9 +55,12 @@ def probe(engine: Engine, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> 
         settled = _settle(engine, small, _run(engine, _made_up(shapes, SIZES[1])))
         if settled and _rehearsed(engine, shapes):
             _check_forward(engine, first, small)
+            _check_further(engine, shapes, small.lucky)
+            _check_left_out(engine, shapes, small.lucky)
         else:
             engine.run_example_by_example()
-        _check_backward(engine, first)
+        for seed in range(LUCKY // 4 if small.lucky else 1):
+            _check_backward(engine, first, seed)
     except Refused:
         raise
     except Exception:
@@ -60,22 +73,72 @@ def _check_forward(engine: Engine, made: Any, small: _Seen) -> None:
     for row in range(size):
         others = [i for i in range(size) if i != row]
 
-        def depends(a: Tensor, b: Tensor, others: list[int] = others) -> bool:
-            return _length(a) == size and a.shape == b.shape and _unlike(a[others], b[others])
-
-        name = _differ(small, _run(engine, tree_map(_with_other(row), made)), depends)
-        if name:
-            raise Refused(
-                f"{name} sees other examples than its own: a layer before it mixes the "
-                "examples of a batch, and clipping cannot bound what one of them moves."
-            )
+        _check_same(small, _run(engine, tree_map(_with_other(row), made)), size, others)
 
 
-def _check_backward(engine: Engine, made: Any) -> None:
+def _check_same(one: _Seen, other: _Seen, size: int, rows: list[int]) -> None:
+    """Refuse other values in these rows."""
+
+    def depends(a: Tensor, b: Tensor) -> bool:
+        return _length(a) == size and a.shape == b.shape and _unlike(a[rows], b[rows])
+
+    name = _differ(one, other, depends)
+    if name:
+        raise Refused(
+            f"{name} sees other examples than its own: a layer before it mixes the "
+            "examples of a batch, and clipping cannot bound what one of them moves."
+        )
+
+
+def _check_further(engine: Engine, shapes: Any, lucky: bool) -> None:
+    """The same with numbers and batches of other sizes, and with other luck."""
+    for seed in range(LUCKY if lucky else len(SCALES)):
+        scale, size = SCALES[seed % len(SCALES)]
+        row = seed % size
+        others = [i for i in range(size) if i != row]
+        made = _made_up(shapes, size, scale, seed + 1)
+        try:
+            seen = _run(engine, made, seed + 1)
+            other = _run(engine, tree_map(_with_other(row, seed), made), seed + 1)
+        except Refused:
+            raise
+        except Exception:
+            continue  # such numbers do not suit this model
+        _check_same(seen, other, size, others)
+
+
+def _check_left_out(engine: Engine, shapes: Any, lucky: bool) -> None:
+    """Refuse a model in which rows see how many others there are. Without luck: two batches of
+    different sizes draw different numbers."""
+    if lucky:
+        return
+    size, few = SCALES[-1][1], SIZES[1]
+    made = _made_up(shapes, size)
+    cut = tree_map(lambda x: x[:few] if isinstance(x, Tensor) else x, made)
+    try:
+        whole, part = _run(engine, made), _run(engine, cut)
+    except Refused:
+        raise
+    except Exception:
+        return
+
+    def depends(a: Tensor, b: Tensor) -> bool:
+        both = _length(a) == size and _length(b) == few and a.shape[1:] == b.shape[1:]
+        return both and _unlike(a[:few], b, 10)
+
+    name = _differ(whole, part, depends)
+    if name:
+        raise Refused(
+            f"{name} sees how many examples there are: a layer before it mixes the examples of a "
+            "batch, and clipping cannot bound what one of them moves."
+        )
+
+
+def _check_backward(engine: Engine, made: Any, seed: int = 0) -> None:
     """Refuse a model in which the gradient of one example moves with the loss of another, by a
     hook or a function with a backward pass of its own."""
     size = SIZES[0]
-    with _kept(engine.model), same_random_numbers(engine.parameters[0].device):
+    with _kept(engine.model), same_random_numbers(engine.parameters[0].device, seed):
         try:
             with torch.enable_grad(), engine._record(size):
                 losses = _waves(_call(engine.model, made), size)
@@ -114,7 +177,7 @@ def _rehearsed(engine: Engine, shapes: Any) -> bool:
     def loss(output: Any) -> Tensor:
         return _waves(output, size)
 
-    engine.known.add(kind(loss))
+    engine.known.add(engine.mark(loss))
     with _kept(model):
         if any(isinstance(unit, Part) for unit in engine.units):
             model.eval()  # dropout draws in another order there, and two runs must agree
@@ -154,7 +217,7 @@ class _Seen(TorchFunctionMode):
         self.names: list[str] = []
         self.values: list[list[Tensor]] = []
         self.units: list[Layer | Part] = []
-        self.stray = False
+        self.stray = self.lucky = False
         self._inside: list[nn.Module] = []
         self._owners: dict[int, list[nn.Module]] = {}
         for unit in engine.units:
@@ -190,14 +253,16 @@ class _Seen(TorchFunctionMode):
         return result
 
 
-def _run(engine: Engine, made: Any) -> _Seen:
+def _run(engine: Engine, made: Any, seed: int = 0) -> _Seen:
     """What the layers and the output see, without gradients."""
-    model, seen = engine.model, _Seen(engine)
+    model, seen, device = engine.model, _Seen(engine), engine.parameters[0].device
     hooks = [hook for unit in engine.units for hook in seen.note(unit)]
-    with _kept(model) as before, same_random_numbers(engine.parameters[0].device), torch.no_grad():
+    with _kept(model) as before, same_random_numbers(device, seed), torch.no_grad():
         try:
+            start = luck(device)
             with seen:
                 output = _call(model, made)
+            seen.lucky = luck(device) != start
         finally:
             for hook in hooks:
                 hook.remove()
@@ -231,12 +296,14 @@ def _differ(one: _Seen, other: _Seen, unlike: Callable[[Tensor, Tensor], bool]) 
     return None
 
 
-def _unlike(a: Tensor, b: Tensor) -> bool:
+def _unlike(a: Tensor, b: Tensor, wider: float = 1.0) -> bool:
     """Up to rounding, which depends on the largest numbers around; devices add up in any order."""
     if a.shape != b.shape:
         return True
     wide = torch.complex128 if a.is_complex() else torch.float64
-    share = 1e-5 if a.device.type == "cpu" else 1e-3
+    share = wider * (1e-5 if a.device.type == "cpu" else 1e-3)
+    if a.dtype in HALF or b.dtype in HALF or torch.is_autocast_enabled(a.device.type):
+        share = HALF_SHARE
     finite = a[a.isfinite()].abs()
     room = 1e-6 + (share * float(finite.max()) if finite.numel() else 0.0)
     return not torch.allclose(a.to(wide), b.to(wide), 1e-4, room, equal_nan=True)
@@ -281,7 +348,7 @@ def _skeleton(x: Any) -> Any:
     return _Shape(x) if isinstance(x, Tensor) else x
 
 
-def _made_up(shapes: Any, size: int) -> Any:
+def _made_up(shapes: Any, size: int, scale: float = 1.0, phase: float = 0.0) -> Any:
     def fill(x: Any) -> Any:
         if not isinstance(x, _Shape):
             return x
@@ -289,20 +356,22 @@ def _made_up(shapes: Any, size: int) -> Any:
         if not x.dtype.is_floating_point:
             return torch.zeros(shape, dtype=x.dtype, device=x.device)
         count = math.prod(shape)
-        wave = torch.arange(count, dtype=torch.float32).mul_(1.7).sin_().reshape(shape)
+        wave = torch.arange(count, dtype=torch.float32).mul_(1.7).add_(phase).sin_()
+        wave = wave.mul_(scale).reshape(shape)
         return wave.to(device=x.device, dtype=x.dtype)
 
     return tree_map(fill, shapes, is_leaf=lambda x: isinstance(x, _Shape))
 
 
-def _with_other(row: int) -> Callable[[Any], Any]:
-    """Puts other values into one row of a tensor."""
+def _with_other(row: int, turn: int = 0) -> Callable[[Any], Any]:
+    """Puts other values into one row of a tensor; far ones, every other turn."""
 
     def change(x: Any) -> Any:
         if not isinstance(x, Tensor):
             return x
         x = x.clone()
-        x[row] = ~x[row] if x.dtype == torch.bool else 1 - x[row]
+        far = turn % 2 and x.is_floating_point()
+        x[row] = ~x[row] if x.dtype == torch.bool else (1 - x[row]) * (FAR if far else 1)
         return x
 
     return change
