@@ -64,7 +64,7 @@ class CompiledSum:
             (slack(engine.dtype), slack(engine.dtype, convolved=True)),
             engine.shape(),
             identity(loss),
-            mark,
+            (mark, engine.manner),
             spec if isinstance(spec, int) else str(spec),
             tuple([(row.shape, row.dtype) for row in rows]),
             repr(others) if others else None,

@@ -33,8 +33,8 @@ from privopt.torch.losses import (
     check_rows,
     uses_by_itself,
 )
-from privopt.torch.reachable import Reachable
 from privopt.torch.pieces import Dense, Piece, Rule, merged, squared_norms
+from privopt.torch.reachable import Reachable
 from privopt.torch.rounding import HALF, WIDE_MARGIN, margin
 from privopt.torch.structure import Structure, same_buffers
 
@@ -87,6 +87,7 @@ class Engine:
         self._recording = False
         self.known: set[int] = set()  # losses that were seen to take their examples one by one
         self.coins = SecureSource().apart()  # of checks: neither the noise's nor the batches'
+        self.manner = 0  # what the model can get at, as it was tried last
         self.given: tuple[Tensor, ...] = ()  # the tensors of the loader's batch
 
     def like(self) -> Tensor:

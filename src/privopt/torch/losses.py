@@ -59,14 +59,14 @@ def identity(loss: LossFunction) -> Any:
     return loss.__code__, tuple(values), repr((loss.__defaults__, loss.__kwdefaults__))
 
 
-def check_count(losses: object, count: int) -> None:
+def check_count(losses: object, count: int, gradient: bool = True) -> None:
     """One number for each example, with a gradient. How many there are is secret under sampling."""
     if not isinstance(losses, Tensor) or losses.shape != (count,):
         raise Refused(
             'the loss must be one number for each example of the batch: use reduction="none", and '
             "average within an example only."
         )
-    if not losses.requires_grad:
+    if gradient and not losses.requires_grad:
         raise Refused("the loss has no gradient: it does not depend on the model's parameters.")
 
 

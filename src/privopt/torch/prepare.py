@@ -30,9 +30,16 @@ from privopt.torch.plan import choose_plan
 from privopt.torch.private import PrivateTraining
 from privopt.torch.processes import Processes
 
-ASSUMPTIONS = (
-    "the output for one example depends on that example alone (tried on made-up inputs)",
-    "the loss of one example depends on its own output and target alone",
+ITEMS = "an item of the data set is one record, whatever else the data set holds"
+CHECKED = (
+    "examples do not meet: the output and the loss of each depend on that example alone (checked: "
+    "on made-up inputs, and on some batches with records exchanged)",
+    ITEMS,
+)
+APART = (
+    "examples do not meet: by construction, each is run by itself",
+    "numbers that the training loop puts into model or loss are public",
+    ITEMS,
 )
 DEVICE_NOISE = "the noise comes from the device's own generator, which is not cryptographic"
 
@@ -54,6 +61,7 @@ def make_private(
     n_public: int | None = None,
     microbatch: int | None = None,
     compile: bool | str = False,
+    examples: str = "checked",
     device_noise: bool = False,
     ledger: Any = None,
     dataset: str | None = None,
@@ -91,6 +99,10 @@ def make_private(
     compile : bool or str, default=False
         Compile the step, for batches filled up to a fixed size; a string names torch's backend.
         ``step`` then needs ``targets``, and a loss that uses nothing else.
+    examples : {"checked", "apart"}, default="checked"
+        ``checked``: batches run as one, under the assumption that examples do not meet, which is
+        checked. ``apart``: every example runs by itself, so that no code can mix them: slower.
+        The certificate names which.
     device_noise : bool, default=False
         On an accelerator, draw noise with its own generator instead of ChaCha20: faster, not
         cryptographic.
@@ -121,6 +133,10 @@ def make_private(
     epochs = int(epochs)
     if not isinstance(compile, (bool, str)):
         raise ValueError(f"compile must be True, False or the name of a backend, got {compile!r}.")
+    if examples not in ("checked", "apart"):
+        raise ValueError(f'examples must be "checked" or "apart", got {examples!r}.')
+    if examples == "apart" and compile:
+        raise ValueError('a compiled step runs a batch as one: drop compile or examples="apart".')
     processes = Processes()
     loader = check_loader(loader)
     check_model(model)
@@ -162,8 +178,10 @@ def make_private(
         plan,
         microbatch,
         compile=("inductor" if compile is True else compile) or None,
+        apart=examples == "apart",
         private=source.private,
-        assumptions=ASSUMPTIONS + (DEVICE_NOISE,) * (device_noise and engine.like().is_cuda),
+        assumptions=(CHECKED if examples == "checked" else APART)
+        + (DEVICE_NOISE,) * (device_noise and engine.like().is_cuda),
         account=account if processes.first else None,
         processes=processes,
     )

@@ -22,10 +22,12 @@ from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy import Accountant, Budget, Certificate, Refused, spend
 from privopt.privacy.budget import records_moved
 from privopt.privacy.factorizations import Independent
+from privopt.torch.apart import Apart
 from privopt.torch.arguments import leaves_of
 from privopt.torch.batches import PrivateLoader, Schedule
 from privopt.torch.compiled import CompiledSum
 from privopt.torch.engine import Engine, Part
+from privopt.torch.exchange import of_batch
 from privopt.torch.gradients import Gradients
 from privopt.torch.losses import LossFunction
 from privopt.torch.noise import TensorGaussian
@@ -34,9 +36,25 @@ from privopt.torch.plan import TrainingPlan
 from privopt.torch.probe import probe
 from privopt.torch.processes import Processes
 from privopt.torch.states import joined
+from privopt.torch.watch import Watch
 
 GUARD = "_privopt_guard"
 """Where an optimizer keeps the hook of the newest run."""
+
+ACCUMULATED = (
+    "gradients of the last private step have not been used: noise is added once per step, so they "
+    "are not accumulated. Call optimizer.step() or zero_grad() first; for a larger batch, set the "
+    "loader's batch_size, and microbatch for memory."
+)
+SHAPES = (
+    "shapes are public, and a batch has others than the first one had: bring every record into one "
+    "shape that is known before, such as a fixed length, and not that of the longest of a batch."
+)
+LOADERS = (
+    'examples="apart" takes the tensors of private.loader as they are, on any device and in any '
+    "shape: compute what you make of them in the data set, in collate_fn or in the model."
+)
+CHANGED = "the loop computes tensors from a batch before step, each row from its own record alone"
 
 
 class PrivateTraining:
@@ -58,6 +76,7 @@ class PrivateTraining:
         microbatch: int | None,
         *,
         compile: str | None,
+        apart: bool,
         private: bool,
         assumptions: tuple[str, ...],
         account: Dataset | None,
@@ -70,6 +89,10 @@ class PrivateTraining:
         self._like = self._tail = engine.like()
         self._gradients = Gradients(engine.parameters)
         self._probed: set[Any] = set()
+        self._shapes: dict[Any, Any] = {}
+        self._apart = Apart(engine) if apart else None
+        self._watch_over = Watch(engine, compile is not None)
+        self._changed = False  # whether step was given other tensors than the loader's
         self._aligned = self._released = False
         self._processes = processes
         self._leg: str | None = None  # from one resumption to the next: tells states apart
@@ -158,6 +181,10 @@ class PrivateTraining:
         """
         processes = self._processes
         processes.check_unchanged()
+        if self._released and any(
+            p.grad is not None and bool(p.grad.any()) for p in self._engine.parameters
+        ):
+            raise Refused(ACCUMULATED)
         self._begin()
         goals = targets if isinstance(targets, tuple) else (targets,)
 
@@ -188,21 +215,30 @@ class PrivateTraining:
         count = self.loader.waiting
         if count is None:
             raise Refused("step takes the batch that private.loader has just given, once.")
-        for leaf in leaves_of((inputs, keywords, goals))[0]:
-            if isinstance(leaf, Tensor) and (leaf.dim() == 0 or len(leaf) != count):
-                raise Refused(
-                    "step takes the examples that private.loader has just given, one row each; a "
-                    "tensor has another number of rows."
-                )
+        leaves, spec = leaves_of((inputs, keywords, goals))
+        rows = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        if any(leaf.dim() == 0 or len(leaf) != count for leaf in rows):
+            raise Refused(
+                "step takes the examples that private.loader has just given, one row each; a "
+                "tensor has another number of rows."
+            )
         if not self._engine.unchanged(self._like.device):
             raise Refused("the model has moved or trains other parameters: call make_private then.")
-        self._probe(inputs, keywords)
+        shapes = [tuple(leaf.shape[1:]) for leaf in rows]
+        if self._shapes.setdefault(str(spec), shapes) != shapes:
+            raise Refused(SHAPES)
+        self._compare(rows)
+        if self._apart is None:
+            self._probe(inputs, keywords)
         size = self._microbatch or max(count, 1)
         if self._compiled is not None:
             size = self._compiled.size
         if (count > size or self._compiled is not None) and not tree_leaves(goals):
             raise ValueError("microbatches and compiled steps need targets=...: they cut them too.")
-        engine = self._compiled or self._engine
+        engine = self._apart or self._compiled or self._engine
+        if self._apart is None:
+            few = tree_map(_slice(0, min(size, count)), (inputs, keywords, goals))
+            self._watch_over.look(loss, *few, min(size, count))
         if 0 < count <= size:
             return engine.clipped_sum(loss, inputs, keywords, goals, count)
         total = torch.zeros_like(self._like)
@@ -213,6 +249,17 @@ class PrivateTraining:
             total += engine.clipped_sum(loss, *few, stop - start)
         return total
 
+    def _compare(self, rows: list[Tensor]) -> None:
+        """Whether step is given what the loader gave."""
+        given = self.loader.given
+        self._engine.given = tuple([x for x, version in given if x._version == version])
+        known = {id(x) for x in self._engine.given}
+        others = [x for x in rows if id(x) not in known]
+        if others and (self._apart is not None or not self._changed):
+            self._changed = not all(of_batch(x, self._engine.given) for x in others)
+            if self._changed and self._apart is not None:
+                raise Refused(LOADERS)
+
     def _probe(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Try the model on made-up inputs, once for each way in which it is called."""
         leaves, shape = leaves_of((inputs, keywords, ()))
@@ -221,7 +268,9 @@ class PrivateTraining:
             tuple([(x.dim(), x.dtype) if isinstance(x, Tensor) else repr(x) for x in leaves]),
             self._engine.structure,
             self._engine.structure.modes(),
+            self._watch_over.manner(),
         )
+        self._engine.manner = key[-1]
         if key not in self._probed:
             probe(self._engine, inputs, keywords)
             self._probed.add(key)
@@ -289,7 +338,7 @@ class PrivateTraining:
             self.budget,
             solver="torch",
             private=self._private,
-            assumptions=self._assumptions,
+            assumptions=self._assumptions + (CHANGED,) * self._changed,
             settings=self.settings(),
         )
         return self._payment.settle(certificate, self.steps_done == self.steps)
@@ -307,6 +356,7 @@ class PrivateTraining:
             "steps_per_epoch": self._schedule.steps_per_epoch,
             "clip_norm": self._engine.clip.norm,
             "clipping": self._engine.clip.kind,
+            "examples": "checked" if self._apart is None else "apart",
             "parameters": self._engine.size,
         }
 

@@ -56,6 +56,21 @@ class Reachable:
         """Whether all that was found is still what it was."""
         return all(_unchanged(tuple(read()), before) for read, before in self._held)
 
+    def only_numbers(self) -> bool:
+        """Whether nothing has changed but plain values, such as a count of calls."""
+        for read, before in self._held:
+            now = tuple(read())
+            if len(now) != len(before):
+                return False
+            for one, other in zip(now, before, strict=True):
+                if not alike(one, other) and not (isinstance(one, PLAIN) and one is not None):
+                    return False
+        return True
+
+    def met(self) -> list[Any]:
+        """Everything that was looked at."""
+        return [thing for number, thing in self._met.values() if number >= 0]
+
     # ------------------------------------------------------------ the walk
     def _walk(self, things: Iterable[Any]) -> None:
         waiting = deque(things)
