@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from privopt.privacy.budget import Refused
-from privopt.torch.by_example import Part, _check_given
+from privopt.torch.by_example import Part, _check_given, own_weights
 from privopt.torch.engine import Engine
 from privopt.torch.losses import LossFunction, check_count
 from privopt.torch.reachable import Reachable
@@ -96,7 +96,8 @@ class Apart:
         before = Reachable((loss, model))
         buffers = self._engine.structure.buffers(True)
         attributes = [(module, dict(vars(module))) for module in model.modules()]
-        found = self._mapped(one, parameters, rows)
+        with own_weights(model):
+            found = self._mapped(one, parameters, rows)
         same = before.same() or (not self._one_by_one and before.only_numbers())
         if not same or not same_buffers(buffers, self._engine.structure.buffers(False)):
             for module, held in attributes:

@@ -291,6 +291,7 @@ class PrivateLoader:
                 yield [tensor[index.to(tensor.device)] for tensor in data.tensors]
             return
         if collate is not default_collate and not self._collates:
+            Collate(collate, data).check()
             check_collate(collate, data)
             self._collates = True
         yield from DataLoader(

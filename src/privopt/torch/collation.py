@@ -68,6 +68,12 @@ class Collate:
             _check_alike(row, self._first)
         return _side_by_side(rows)
 
+    def check(self) -> None:
+        """Refuse what two records alone show."""
+        for i in range(min(2, len(self._data))):
+            with same_random_numbers():
+                self([self._data[i]])
+
     def _alone(self, example: Any) -> Any:
         return _plain(self._collate([example]))
 

@@ -25,6 +25,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from privopt.noise.random_numbers import luck, same_random_numbers
 from privopt.privacy.budget import Refused
+from privopt.torch.reachable import content
 from privopt.torch.structure import same_values
 
 MEETS = (
@@ -101,10 +102,10 @@ def check_batch(
     seed = int(coins.integers(2**31))
     given = inputs, keywords, targets
 
-    def run(change: Callable[[Any], Any] | None, places: Tensor, size: int) -> Tensor | None:
+    def run(change: Callable[[Any], Any] | None, places: Tensor, size: int) -> Tensor:
         weights = torch.zeros(2, size, dtype=engine.dtype, device=device)
         weights[0, places], weights[1, places] = signs.to(weights), 1.0
-        own = apart_from(loss, change, exchange, engine.given)
+        own = loss if plain else apart_from(loss, change, exchange, engine.given)
         put = given if change is None else tree_map(change, given)
         with kept(engine.model), same_random_numbers(device, seed):
             start = luck(device)
@@ -113,8 +114,11 @@ def check_batch(
         return parts
 
     drawn: list[bool] = []
-    base = run(None, exchange.staying, count)
-    assert base is not None
+    plain = False
+    base = _tried(lambda: run(None, exchange.staying, count))
+    if base is None:
+        plain = True  # a loss that does not work as a copy
+        base = run(None, exchange.staying, count)
     other, room = None, 1.0
     if coins.integers(3) == 0 and not drawn[0] and len(exchange.staying) > 1:
         room = WIDE
@@ -140,7 +144,7 @@ def _first(exchange: Exchange) -> Tensor:
     return torch.arange(len(exchange.staying), device=exchange.staying.device)
 
 
-def _tried(run: Callable[[], Tensor | None]) -> Tensor | None:
+def _tried(run: Callable[[], Tensor]) -> Tensor | None:
     try:
         return run()
     except Refused:
@@ -158,7 +162,8 @@ def apart_from(loss: Any, change: Any, exchange: Exchange, given: tuple[Tensor, 
         if isinstance(value, Tensor):
             mine = change is not None and exchange.holds(value) and of_batch(value, given)
             return change(value) if mine else value
-        return apart_from(value, change, exchange, given) if callable(value) else value
+        holds = change is not None and _holds(value, exchange, given)
+        return apart_from(value, change, exchange, given) if holds else value
 
     if isinstance(loss, partial):
         keywords = {name: put(value) for name, value in loss.keywords.items()}
@@ -180,12 +185,24 @@ def apart_from(loss: Any, change: Any, exchange: Exchange, given: tuple[Tensor, 
     return loss if inspect.isclass(loss) or inspect.isbuiltin(loss) else _copied(loss)
 
 
+def _holds(value: Any, exchange: Exchange, given: tuple[Tensor, ...], depth: int = 0) -> bool:
+    """Whether a function has tensors of the batch in it."""
+    if isinstance(value, Tensor):
+        return exchange.holds(value) and of_batch(value, given)
+    inner: list[Any] = []
+    if isinstance(value, partial):
+        inner = [value.func, *value.args, *value.keywords.values()]
+    elif isinstance(value, FunctionType):
+        inner = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+        inner += [content(cell) for cell in value.__closure__ or ()]
+    return depth < 5 and any(_holds(x, exchange, given, depth + 1) for x in inner)
+
+
 def _cell(cell: CellType, put: Callable[[Any], Any]) -> CellType:
     try:
-        value = cell.cell_contents
+        return CellType(put(cell.cell_contents))
     except ValueError:
-        return CellType()
-    return CellType(put(value) if isinstance(value, (Tensor, partial, FunctionType)) else value)
+        return CellType()  # not filled yet
 
 
 def _copied(thing: Any) -> Any:
@@ -261,9 +278,7 @@ def loss_moves(
 
         def run(change: Any, exchange: Exchange = exchange, seed: int = seed) -> list[Tensor]:
             own = apart_from(loss, change, exchange, engine.given)
-            out, goals = tree_map(
-                lambda x: _leaf(x if change is None else change(x)), (output, targets)
-            )
+            out, goals = tree_map(lambda x: _leaf(x, change), (output, targets))
             ends = [x for x in tree_leaves(out) if isinstance(x, Tensor) and x.requires_grad]
             with same_random_numbers(device, seed), torch.enable_grad():
                 losses = own(out, *goals)
@@ -293,10 +308,11 @@ def largest(x: Tensor) -> float:
     return float(finite.abs().max()) if finite.numel() else 0.0
 
 
-def _leaf(x: Any) -> Any:
+def _leaf(x: Any, change: Any) -> Any:
     if not isinstance(x, Tensor):
         return x
-    return x.detach().requires_grad_() if x.requires_grad else x.detach()
+    found = x.detach() if change is None else change(x).detach()
+    return found.requires_grad_(x.requires_grad)
 
 
 def apart_by(a: Tensor, b: Tensor, close: float, size: float) -> float:

@@ -152,7 +152,7 @@ class Reachable:
         return (
             *self._hold(lambda: (function.__code__,)),
             *self._hold(lambda: (function.__defaults__, function.__kwdefaults__)),
-            *self._hold(lambda: [_content(cell) for cell in cells]),
+            *self._hold(lambda: [content(cell) for cell in cells]),
             *self._hold(lambda: [known.get(name) for name in names]),
             *((function.__dict__,) if function.__dict__ else ()),
         )
@@ -218,7 +218,7 @@ def _named(code: CodeType) -> set[str]:
     return set(code.co_names).union(*map(_named, inner))
 
 
-def _content(cell: Any) -> Any:
+def content(cell: Any) -> Any:
     try:
         return cell.cell_contents
     except ValueError:  # not filled yet
