@@ -18,7 +18,7 @@ from privopt.torch import make_private
 from privopt.torch.exchange import MEETS
 
 from .models import cross_entropy
-from .runs import data, net, run, training, weights
+from .runs import net, run, training, weights
 
 MEETING = "depends on others|meet|sees other examples|sees how many|depends on the losses of other"
 
@@ -340,9 +340,7 @@ def test_records_of_one_shape_are_taken():
     private = of_sentences(Sentences(LENGTHS), fixed)
     for batch in private.loader:
         assert batch["name"] == ["a"] * len(batch["x"])
-        private.step(
-            lambda out, y: cross_entropy(out.mean(1), y), batch["x"], targets=batch["y"]
-        )
+        private.step(lambda out, y: cross_entropy(out.mean(1), y), batch["x"], targets=batch["y"])
     assert private.steps_done == 6
 
 
@@ -422,7 +420,7 @@ def test_apart_nothing_can_mix(name):
             assert (whole - few).norm() <= 0.2 * (1 + 1e-9)
 
 
-class random_numbers:  # noqa: N801
+class random_numbers:
     def __enter__(self):
         torch.manual_seed(0)
         random.seed(0)

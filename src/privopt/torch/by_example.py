@@ -99,7 +99,7 @@ def by_example(
 
 @contextmanager
 def own_weights(module: nn.Module) -> Iterator[None]:
-    """Recurrent layers keep a second list of their weights; running on copies leaves these there."""
+    """Recurrent layers keep a second list of their weights, and copies would stay in it."""
     names = ("_flat_weights", "_flat_weight_refs")
     inner = [m for m in module.modules() if isinstance(m, nn.RNNBase)]
     before = [{name: vars(m)[name] for name in names if name in vars(m)} for m in inner]

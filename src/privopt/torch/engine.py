@@ -176,8 +176,8 @@ class Engine:
                         )
                     self.run_example_by_example()
                     return self.clipped(loss, inputs, keywords, targets, count)
-                check_rows(losses, border(losses, edges), room >= WIDE_MARGIN)
-                check_half(loss, losses, output, targets, self)
+                check_rows(losses, border(losses, edges, output), room >= WIDE_MARGIN)
+                check_half(loss, losses, output, targets)
                 check_exchanged(loss, output, targets, count, self)
                 self.known.add(mark)
             # One gradient of ones: each example's loss depends on that example alone.

@@ -9,13 +9,11 @@ round alike; a batch with records left out does neither, and is compared more wi
 
 from __future__ import annotations
 
-import copy
-import inspect
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from types import CellType, FunctionType, MethodType
+from types import CellType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -25,7 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from privopt.noise.random_numbers import luck, same_random_numbers
 from privopt.privacy.budget import Refused
-from privopt.torch.reachable import content
+from privopt.torch.reachable import Reachable, content
 from privopt.torch.structure import same_values
 
 MEETS = (
@@ -105,20 +103,16 @@ def check_batch(
     def run(change: Callable[[Any], Any] | None, places: Tensor, size: int) -> Tensor:
         weights = torch.zeros(2, size, dtype=engine.dtype, device=device)
         weights[0, places], weights[1, places] = signs.to(weights), 1.0
-        own = loss if plain else apart_from(loss, change, exchange, engine.given)
+        own = of_rows(loss, change, exchange, engine.given)
         put = given if change is None else tree_map(change, given)
-        with kept(engine.model), same_random_numbers(device, seed):
+        with kept(engine.model, loss), same_random_numbers(device, seed):
             start = luck(device)
             parts = engine.weighed(own, *put, size, weights)
             drawn.append(luck(device) != start)
         return parts
 
     drawn: list[bool] = []
-    plain = False
-    base = _tried(lambda: run(None, exchange.staying, count))
-    if base is None:
-        plain = True  # a loss that does not work as a copy
-        base = run(None, exchange.staying, count)
+    base = run(None, exchange.staying, count)
     other, room = None, 1.0
     if coins.integers(3) == 0 and not drawn[0] and len(exchange.staying) > 1:
         room = WIDE
@@ -154,35 +148,26 @@ def _tried(run: Callable[[], Tensor]) -> Tensor | None:
 
 
 # ------------------------------------------------------------ a loss that is tried
-def apart_from(loss: Any, change: Any, exchange: Exchange, given: tuple[Tensor, ...]) -> Any:
-    """A loss with variables of its own, so that trying it leaves the user's as they were; and with
-    rows exchanged in tensors of the batch that it holds."""
+def of_rows(loss: Any, change: Any, exchange: Exchange, given: tuple[Tensor, ...]) -> Any:
+    """A loss with rows exchanged in tensors of the batch that it holds."""
+    if change is None or not _holds(loss, exchange, given):
+        return loss
 
     def put(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            mine = change is not None and exchange.holds(value) and of_batch(value, given)
-            return change(value) if mine else value
-        holds = change is not None and _holds(value, exchange, given)
-        return apart_from(value, change, exchange, given) if holds else value
+        if isinstance(value, Tensor) and _holds(value, exchange, given):
+            return change(value)
+        return of_rows(value, change, exchange, given)
 
     if isinstance(loss, partial):
         keywords = {name: put(value) for name, value in loss.keywords.items()}
         return partial(put(loss.func), *map(put, loss.args), **keywords)
-    if isinstance(loss, MethodType):
-        return MethodType(loss.__func__, _copied(loss.__self__))
-    if isinstance(loss, FunctionType):
-        if loss.__module__ and loss.__module__.partition(".")[0] == "torch":
-            return loss
-        cells = tuple([_cell(cell, put) for cell in loss.__closure__ or ()])
-        defaults = loss.__defaults__ and tuple(map(put, loss.__defaults__))
-        made = FunctionType(
-            loss.__code__, dict(loss.__globals__), loss.__name__, defaults, cells or None
-        )
-        if loss.__kwdefaults__:
-            made.__kwdefaults__ = {name: put(x) for name, x in loss.__kwdefaults__.items()}
-        made.__dict__.update(loss.__dict__)
-        return made
-    return loss if inspect.isclass(loss) or inspect.isbuiltin(loss) else _copied(loss)
+    cells = tuple([_cell(cell, put) for cell in loss.__closure__ or ()])
+    defaults = loss.__defaults__ and tuple(map(put, loss.__defaults__))
+    made = FunctionType(loss.__code__, loss.__globals__, loss.__name__, defaults, cells or None)
+    if loss.__kwdefaults__:
+        made.__kwdefaults__ = {name: put(x) for name, x in loss.__kwdefaults__.items()}
+    made.__dict__.update(loss.__dict__)
+    return made
 
 
 def _holds(value: Any, exchange: Exchange, given: tuple[Tensor, ...], depth: int = 0) -> bool:
@@ -205,16 +190,6 @@ def _cell(cell: CellType, put: Callable[[Any], Any]) -> CellType:
         return CellType()  # not filled yet
 
 
-def _copied(thing: Any) -> Any:
-    """A shallow copy: its counters are its own."""
-    if isinstance(thing, nn.Module):
-        return thing
-    try:
-        return copy.copy(thing)
-    except Exception:
-        return thing
-
-
 def of_batch(value: Tensor, given: tuple[Tensor, ...]) -> bool:
     """Whether a tensor is one that the loader gave, perhaps moved or reshaped."""
     return any(same_rows(value, one) for one in given)
@@ -234,25 +209,18 @@ def same_rows(value: Tensor, one: Tensor) -> bool:
 
 # ------------------------------------------------------------ a model that is tried
 @contextmanager
-def kept(model: nn.Module) -> Iterator[dict[str, tuple[Tensor, Tensor, int]]]:
-    """Attributes and buffers of a model, put back afterwards; gives each buffer with its value."""
-    modules = list(model.modules())
-    plain = [(module, dict(vars(module))) for module in modules]
-    owners = [(module, dict(module._buffers)) for module in modules]
-    before = {name: (b, b.clone(), b._version) for name, b in model.named_buffers()}
+def kept(*things: Any) -> Iterator[Reachable]:
+    """What models and losses can get at, put back afterwards, buffers with their numbers."""
+    reached = Reachable(things)
+    modules = [thing for thing in reached.met() if isinstance(thing, nn.Module)]
+    held = [b for module in modules for b in module._buffers.values() if b is not None]
+    before = [(buffer, buffer.clone()) for buffer in held]
     try:
-        yield before
+        yield reached
     finally:
-        for module, own in plain:
-            held = vars(module)
-            if len(held) != len(own) or any(held.get(name) is not x for name, x in own.items()):
-                held.clear()
-                held.update(own)
-        for module, own in owners:
-            module._buffers.clear()
-            module._buffers.update(own)
+        reached.restore()
         with torch.no_grad():
-            for buffer, value, _ in before.values():
+            for buffer, value in before:
                 if not same_values(buffer, value):
                     buffer.copy_(value)
 
@@ -277,10 +245,10 @@ def loss_moves(
         seed = int(coins.integers(2**31))
 
         def run(change: Any, exchange: Exchange = exchange, seed: int = seed) -> list[Tensor]:
-            own = apart_from(loss, change, exchange, engine.given)
+            own = of_rows(loss, change, exchange, engine.given)
             out, goals = tree_map(lambda x: _leaf(x, change), (output, targets))
             ends = [x for x in tree_leaves(out) if isinstance(x, Tensor) and x.requires_grad]
-            with same_random_numbers(device, seed), torch.enable_grad():
+            with kept(loss), same_random_numbers(device, seed), torch.enable_grad():
                 losses = own(out, *goals)
                 slopes = torch.autograd.grad(losses.sum(), ends, allow_unused=True)
             found = [losses.detach(), *[g for g in slopes if g is not None]]

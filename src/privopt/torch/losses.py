@@ -17,7 +17,7 @@ from torch.autograd.graph import GradientEdge
 from torch.utils._pytree import tree_leaves, tree_map
 
 from privopt.privacy.budget import Refused
-from privopt.torch.exchange import Exchange, apart_by, apart_from, largest, loss_moves
+from privopt.torch.exchange import apart_by, kept, largest, loss_moves
 
 LossFunction = Callable[..., Tensor]
 
@@ -109,9 +109,7 @@ def _moved(one: Tensor, other: Tensor, weights: Tensor, half: bool) -> bool:
     return bool((moved > (HALF_CLOSE if half else CLOSE) * largest + least).any())
 
 
-def check_half(
-    loss: LossFunction, losses: Tensor, output: Any, targets: tuple[Any, ...], engine: Any
-) -> None:
+def check_half(loss: LossFunction, losses: Tensor, output: Any, targets: tuple[Any, ...]) -> None:
     """Refuse a loss that sees how many examples there are.
 
     Half of the examples must get the losses they have among all of them. A loss that draws random
@@ -121,11 +119,11 @@ def check_half(
     given = [x for x in tree_leaves((output, targets)) if isinstance(x, Tensor)]
     if count < 2 or not tree_leaves(targets) or any(not x.dim() or len(x) != count for x in given):
         return
-    exchange = Exchange(count, engine.coins, "another", losses.device)
 
     def part(stop: int) -> Tensor:
         cut = tree_map(lambda x: x[:stop] if isinstance(x, Tensor) else x, (output, targets))
-        return apart_from(loss, None, exchange, ())(cut[0], *cut[1])
+        with kept(loss):
+            return loss(cut[0], *cut[1])
 
     half = count // 2
     with torch.no_grad():
@@ -158,11 +156,19 @@ def uses_by_itself(losses: Tensor, edges: Sequence[Any], trained: Sequence[nn.Pa
     return any(id(getattr(node, "variable", None)) in ids for node in passed)
 
 
-def border(losses: Tensor, edges: Sequence[Any]) -> list[Any]:
-    """The recorded places that the losses see first: a backward pass to them leaves the model out.
-    Copies of parameters, one for each example, are such places wherever they are used."""
-    _, met = _history(losses, _nodes(edges))
-    return [edge for edge in edges if not isinstance(edge, GradientEdge) or edge.node in met]
+def border(losses: Tensor, edges: Sequence[Any], output: Any) -> list[Any]:
+    """The places that the losses see first, of the output and of what was recorded: a backward
+    pass to them leaves the model out."""
+    outputs = [x for x in tree_leaves(output) if isinstance(x, Tensor) and x.requires_grad]
+    ends = _nodes(edges) | {x.grad_fn for x in outputs}
+    passed, met = _history(losses, ends)
+    copies = {id(getattr(node, "variable", None)) for node in passed}
+    seen = [
+        edge
+        for edge in edges
+        if (edge.node in met if isinstance(edge, GradientEdge) else id(edge) in copies)
+    ]
+    return seen + [x for x in outputs if x.grad_fn in met]
 
 
 def check_history(losses: Tensor) -> None:

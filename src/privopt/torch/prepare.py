@@ -32,8 +32,8 @@ from privopt.torch.processes import Processes
 
 ITEMS = "an item of the data set is one record, whatever else the data set holds"
 CHECKED = (
-    "examples do not meet: the output and the loss of each depend on that example alone (checked: "
-    "on made-up inputs, and on some batches with records exchanged)",
+    "examples do not meet: output and loss of each depends on that example alone (checked, on "
+    "made-up inputs and on some batches with records exchanged)",
     ITEMS,
 )
 APART = (

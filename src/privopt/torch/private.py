@@ -89,7 +89,8 @@ class PrivateTraining:
         self._like = self._tail = engine.like()
         self._gradients = Gradients(engine.parameters)
         self._probed: set[Any] = set()
-        self._shapes: dict[Any, Any] = {}
+        self._shapes: dict[Any, Any] = {}  # of steps that were taken, for each way to call step
+        self._shape: tuple[Any, Any] | None = None
         self._apart = Apart(engine) if apart else None
         self._watch_over = Watch(engine, compile is not None)
         self._changed = False  # whether step was given other tensors than the loader's
@@ -190,6 +191,8 @@ class PrivateTraining:
 
         def paid() -> Tensor:
             total = self._sum(loss, inputs, keywords, goals)
+            if self._shape is not None:
+                self._shapes.update([self._shape])
             self._payment.pay(self._private)
             return total
 
@@ -225,8 +228,9 @@ class PrivateTraining:
         if not self._engine.unchanged(self._like.device):
             raise Refused("the model has moved or trains other parameters: call make_private then.")
         shapes = [tuple(leaf.shape[1:]) for leaf in rows]
-        if self._shapes.setdefault(str(spec), shapes) != shapes:
+        if self._shapes.get((str(spec), len(rows)), shapes) != shapes:
             raise Refused(SHAPES)
+        self._shape = (str(spec), len(rows)), shapes
         self._compare(rows)
         if self._apart is None:
             self._probe(inputs, keywords)

@@ -28,6 +28,7 @@ SIZES = (3, 5)
 """Two batch sizes: what grows from one to the other is a batch dimension, whatever its length."""
 SCALES = ((1.0, 4), (0.02, 3), (30.0, 5), (1.0, 16))
 """Sizes of made-up numbers and of batches that are tried further."""
+Restore = Callable[[], None]
 LUCKY = 32
 """Seeds for a model that draws random numbers: a coin of one in ten shows with 97 percent."""
 HALF_SHARE = 3e-2
@@ -38,11 +39,13 @@ def probe(engine: Engine, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> 
 
     What cannot be settled is run example by example, where nothing can be mixed.
     """
-    with kept(engine.model):
-        _probe(engine, inputs, keywords)
+    with kept(engine.model) as reached:
+        _probe(engine, inputs, keywords, reached.restore)
 
 
-def _probe(engine: Engine, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+def _probe(
+    engine: Engine, inputs: tuple[Any, ...], keywords: dict[str, Any], restore: Restore
+) -> None:
     shapes = tree_map(_skeleton, (inputs, keywords))
     first = _made_up(shapes, SIZES[0])
     try:
@@ -52,27 +55,30 @@ def _probe(engine: Engine, inputs: tuple[Any, ...], keywords: dict[str, Any]) ->
                 "the model gives another output for the same made-up inputs: it remembers what it "
                 "has seen, or draws random numbers that torch does not know of."
             )
+        restore()  # from here on each try begins as the first one did
         settled = _settle(engine, small, _run(engine, _made_up(shapes, SIZES[1])))
         if settled and _rehearsed(engine, shapes):
-            _check_forward(engine, first, small)
-            _check_further(engine, shapes, small.lucky)
-            _check_left_out(engine, shapes, small.lucky)
+            _check_forward(engine, first, small, restore)
+            _check_further(engine, shapes, small.lucky, restore)
+            _check_left_out(engine, shapes, small.lucky, restore)
         else:
             engine.run_example_by_example()
-        for seed in range(LUCKY // 4 if small.lucky else 1):
-            _check_backward(engine, first, seed)
+        for seed in range(LUCKY // 2):
+            if not _check_backward(engine, first, seed, restore):
+                break  # without luck, all tries are alike
     except Refused:
         raise
     except Exception:
         engine.run_example_by_example()  # made-up inputs do not suit this model
 
 
-def _check_forward(engine: Engine, made: Any, small: _Seen) -> None:
+def _check_forward(engine: Engine, made: Any, small: _Seen, restore: Restore) -> None:
     """Refuse a model in which a row sees another one."""
     size = SIZES[0]
     for row in range(size):
         others = [i for i in range(size) if i != row]
 
+        restore()
         _check_same(small, _run(engine, tree_map(_with_other(row), made)), size, others)
 
 
@@ -90,7 +96,7 @@ def _check_same(one: _Seen, other: _Seen, size: int, rows: list[int]) -> None:
         )
 
 
-def _check_further(engine: Engine, shapes: Any, lucky: bool) -> None:
+def _check_further(engine: Engine, shapes: Any, lucky: bool, restore: Restore) -> None:
     """The same with numbers and batches of other sizes, and with other luck."""
     for seed in range(LUCKY if lucky else len(SCALES)):
         scale, size = SCALES[seed % len(SCALES)]
@@ -98,7 +104,9 @@ def _check_further(engine: Engine, shapes: Any, lucky: bool) -> None:
         others = [i for i in range(size) if i != row]
         made = _made_up(shapes, size, scale, seed + 1)
         try:
+            restore()
             seen = _run(engine, made, seed + 1)
+            restore()
             other = _run(engine, tree_map(_with_other(row, seed), made), seed + 1)
         except Refused:
             raise
@@ -107,7 +115,7 @@ def _check_further(engine: Engine, shapes: Any, lucky: bool) -> None:
         _check_same(seen, other, size, others)
 
 
-def _check_left_out(engine: Engine, shapes: Any, lucky: bool) -> None:
+def _check_left_out(engine: Engine, shapes: Any, lucky: bool, restore: Restore) -> None:
     """Refuse a model in which rows see how many others there are. Without luck: two batches of
     different sizes draw different numbers."""
     if lucky:
@@ -116,7 +124,10 @@ def _check_left_out(engine: Engine, shapes: Any, lucky: bool) -> None:
     made = _made_up(shapes, size)
     cut = tree_map(lambda x: x[:few] if isinstance(x, Tensor) else x, made)
     try:
-        whole, part = _run(engine, made), _run(engine, cut)
+        restore()
+        whole = _run(engine, made)
+        restore()
+        part = _run(engine, cut)
     except Refused:
         raise
     except Exception:
@@ -134,33 +145,40 @@ def _check_left_out(engine: Engine, shapes: Any, lucky: bool) -> None:
         )
 
 
-def _check_backward(engine: Engine, made: Any, seed: int = 0) -> None:
+def _check_backward(engine: Engine, made: Any, seed: int, restore: Restore) -> bool:
     """Refuse a model in which the gradient of one example moves with the loss of another, by a
-    hook or a function with a backward pass of its own."""
-    size = SIZES[0]
-    with _kept(engine.model), same_random_numbers(engine.parameters[0].device, seed):
+    hook or a function with a backward pass of its own. Says whether random numbers were drawn."""
+    size, device = SIZES[0], engine.parameters[0].device
+    lucky: list[bool] = []
+    restore()
+
+    def turn(weights: Tensor) -> tuple[Tensor | None, ...]:
+        with same_random_numbers(device, seed):  # hooks may draw some, too
+            return torch.autograd.grad(losses, edges, weights, retain_graph=True, allow_unused=True)
+
+    with _kept(engine.model):
         try:
-            with torch.enable_grad(), engine._record(size):
+            with same_random_numbers(device, seed), torch.enable_grad(), engine._record(size):
+                start = luck(device)
                 losses = _waves(_call(engine.model, made), size)
+                lucky.append(luck(device) != start)
             names = [unit.name for unit in engine.units for _ in _edges(unit)]
             edges: list[Any] = [edge for unit in engine.units for edge in _edges(unit)]
             weights = torch.ones_like(losses).expand(size + 1, size).clone()
             weights[1:] += 2 * torch.eye(size).to(weights)  # another loss for each in turn
-            plain, *turns = [
-                torch.autograd.grad(losses, edges, row, retain_graph=True, allow_unused=True)
-                for row in weights
-            ]
+            plain, *turns = [turn(row) for row in weights]
         finally:
             engine.forget()
-    for row, turn in enumerate(turns):
+    for row, found in enumerate(turns):
         others = [i for i in range(size) if i != row]
-        for name, a, b in zip(names, plain, turn, strict=True):
+        for name, a, b in zip(names, plain, found, strict=True):
             if a is not None and b is not None and _unlike(a[others], b[others]):
                 raise Refused(
                     f"the gradient at {_title(name)} depends on the losses of other examples: a "
                     "layer after it mixes them on the way back, and clipping cannot bound what "
                     "one of them moves."
                 )
+    return any(lucky)
 
 
 def _title(name: str) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
 from operator import is_
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -46,6 +46,8 @@ class Reachable:
         self._met: dict[int, tuple[int, Any]] = {}  # also keeps what was met alive
         self._names: set[str] = set()
         self._partly: list[tuple[Any, dict[str, Any], set[str]]] = []
+        self._globals: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._saved: list[tuple[Any, Any]] = []  # what holds variables, and what was in it
         for thing in beyond:  # looked at elsewhere
             self._met[id(thing)] = -1, thing
         self._walk([root])
@@ -70,6 +72,24 @@ class Reachable:
     def met(self) -> list[Any]:
         """Everything that was looked at."""
         return [thing for number, thing in self._met.values() if number >= 0]
+
+    def restore(self) -> None:
+        """Put variables back: what was tried has left nothing. Numbers in tensors stay."""
+        for holder, before in self._saved:
+            if isinstance(holder, CellType):
+                if content(holder) is not before:
+                    holder.cell_contents = before
+            elif isinstance(holder, dict):
+                if len(holder) != len(before) or not all(
+                    name in holder and holder[name] is value for name, value in before.items()
+                ):
+                    holder.clear()
+                    holder.update(before)
+            elif len(holder) != len(before) or not all(map(is_, holder, before)):
+                holder.clear()
+                holder.extend(before)
+        for known, before in self._globals:
+            known.update(before)
 
     # ------------------------------------------------------------ the walk
     def _walk(self, things: Iterable[Any]) -> None:
@@ -126,9 +146,12 @@ class Reachable:
             return value.fget, value.fset
         if isinstance(value, dict):
             self._found.append(tuple(key if isinstance(key, str) else repr(key) for key in value))
+            self._saved.append((value, dict(value)))
             return self._hold(value.values)
         if isinstance(value, (list, tuple, deque)):
             self._found.append(len(value))
+            if not isinstance(value, tuple):
+                self._saved.append((value, list(value)))
             return self._hold(lambda: value)
         if isinstance(value, (set, frozenset)):
             self._found.append(sorted(map(repr, value)))
@@ -149,6 +172,8 @@ class Reachable:
         known, names = function.__globals__, tuple(sorted(_named(function.__code__)))
         self._names.update(names)
         cells = function.__closure__ or ()
+        self._saved += [(cell, content(cell)) for cell in cells]
+        self._globals.append((known, {name: known[name] for name in names if name in known}))
         return (
             *self._hold(lambda: (function.__code__,)),
             *self._hold(lambda: (function.__defaults__, function.__kwdefaults__)),
@@ -173,12 +198,14 @@ class Reachable:
         if isinstance(value, nn.Module):
             held = vars(value)
             own = [x for name, x in held.items() if name != "_parameters"]
+            self._saved.append((held, dict(held)))
             self._hold(held.values)
             self._hold(value._parameters.values)
             return (type(value), *own)
         if isinstance(value, OPAQUE) or _of_library(type(value)):
             return ()
         if hasattr(value, "__dict__"):
+            self._saved.append((vars(value), dict(vars(value))))
             self._partly.append((value, vars(value), set()))
         slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
         if slots:
