@@ -154,7 +154,12 @@ def _check_backward(engine: Engine, made: Any, seed: int, restore: Restore) -> b
 
     def turn(weights: Tensor) -> tuple[Tensor | None, ...]:
         with same_random_numbers(device, seed):  # hooks may draw some, too
-            return torch.autograd.grad(losses, edges, weights, retain_graph=True, allow_unused=True)
+            start = luck(device)
+            found = torch.autograd.grad(
+                losses, edges, weights, retain_graph=True, allow_unused=True
+            )
+            lucky.append(luck(device) != start)
+            return found
 
     with _kept(engine.model):
         try:
@@ -204,7 +209,7 @@ def _rehearsed(engine: Engine, shapes: Any) -> bool:
                 found = engine.clipped_sum(loss, args, kwargs, (), size)
             with same_random_numbers(device), torch.enable_grad():
                 total = loss(_call(model, made)).sum()
-            whole = torch.autograd.grad(total, engine.parameters, allow_unused=True)
+                whole = torch.autograd.grad(total, engine.parameters, allow_unused=True)
         except Exception:
             return False
         finally:
