@@ -72,6 +72,8 @@ class Mixture:
         self.trigger = rng.choice(TRIGGERS)
         if self.site in ("labels", "collate"):
             self.trigger = "always"
+        if self.trigger == "large" and not self.mixing:
+            self.trigger = "always"  # what one row decides for all of them is mixing
         if self.site == "memory":
             self.trigger = rng.choice(("always", "training"))
         self.statistic = rng.choice(list(STATISTICS))

@@ -45,8 +45,12 @@ def movement(program, private, x, y):
                 cut = slice(start, start + size)
                 targets = (given["targets"][cut],) if given else ()
                 parts, _ = engine.clipped(
-                    loss, (rows[cut],), {}, targets, len(rows[cut]), weights=torch.ones(
-                        1, len(rows[cut]), dtype=engine.dtype)
+                    loss,
+                    (rows[cut],),
+                    {},
+                    targets,
+                    len(rows[cut]),
+                    weights=torch.ones(1, len(rows[cut]), dtype=engine.dtype),
                 )
                 total = total + parts[0]
             program.mixture.calls = calls

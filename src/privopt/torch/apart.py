@@ -22,7 +22,7 @@ from privopt.privacy.budget import Refused
 from privopt.torch.by_example import Part, _check_given, own_weights
 from privopt.torch.engine import Engine
 from privopt.torch.losses import LossFunction, check_count
-from privopt.torch.reachable import Reachable
+from privopt.torch.reachable import COUNTED, Reachable
 from privopt.torch.structure import same_buffers
 
 OUTSIDE = (
@@ -98,7 +98,7 @@ class Apart:
         attributes = [(module, dict(vars(module))) for module in model.modules()]
         with own_weights(model):
             found = self._mapped(one, parameters, rows)
-        same = before.same() or (not self._one_by_one and before.only_numbers())
+        same = before.same() or (not self._one_by_one and before.only(COUNTED))
         if not same or not same_buffers(buffers, self._engine.structure.buffers(False)):
             for module, held in attributes:
                 vars(module).clear()

@@ -31,16 +31,14 @@ from privopt.torch.private import PrivateTraining
 from privopt.torch.processes import Processes
 
 ITEMS = "an item of the data set is one record, whatever else the data set holds"
+LOOP = "numbers that the training loop puts into model or loss are public"
 CHECKED = (
     "examples do not meet: output and loss of each depends on that example alone (checked, on "
     "made-up inputs and on some batches with records exchanged)",
+    LOOP,
     ITEMS,
 )
-APART = (
-    "examples do not meet: by construction, each is run by itself",
-    "numbers that the training loop puts into model or loss are public",
-    ITEMS,
-)
+APART = ("examples do not meet: by construction, each is run by itself", LOOP, ITEMS)
 DEVICE_NOISE = "the noise comes from the device's own generator, which is not cryptographic"
 
 

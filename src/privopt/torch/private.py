@@ -325,6 +325,11 @@ class PrivateTraining:
         cells, sampling = self._schedule.cells(step), self._schedule.sampling
         return Sensitivity("l2", movement, clip, cells, step + 1, sampling)
 
+    @property
+    def _made_rows(self) -> bool:
+        """Whether step or a loss was given rows that are not the loader's."""
+        return self._changed or self._watch_over.outside
+
     # ------------------------------------------------------------ guarantee
     def epsilon_spent(self, delta: float | None = None) -> float:
         """Epsilon of the steps so far, at the budget's delta or another one."""
@@ -342,7 +347,7 @@ class PrivateTraining:
             self.budget,
             solver="torch",
             private=self._private,
-            assumptions=self._assumptions + (CHANGED,) * self._changed,
+            assumptions=self._assumptions + (CHANGED,) * self._made_rows,
             settings=self.settings(),
         )
         return self._payment.settle(certificate, self.steps_done == self.steps)

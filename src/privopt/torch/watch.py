@@ -14,9 +14,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from privopt.privacy.budget import Refused
 from privopt.torch.engine import Engine
-from privopt.torch.exchange import check_batch
+from privopt.torch.exchange import check_batch, of_batch
 from privopt.torch.losses import LossFunction
-from privopt.torch.reachable import Reachable
+from privopt.torch.reachable import COUNTED, Reachable
 
 WHOLE = 1 / 128
 """Share of steps whose batch is checked: two passes more. A compiled step is so much faster that
@@ -26,8 +26,8 @@ PART = 1 / 24
 SMALL = 16
 """A part of a batch is a sixteenth of it."""
 OFTEN = 16
-"""Changes after which every single one is checked with a whole batch; later ones with a loss alone:
-a temperature that falls with every step is a change in every step."""
+"""Changes that are checked with a whole batch. Of later ones only the loss is tried again, and a
+model not if a count is all that has changed: a temperature may fall in every step."""
 
 
 class Watch:
@@ -36,13 +36,20 @@ class Watch:
     def __init__(self, engine: Engine, compiled: bool) -> None:
         self._engine, self._compiled = engine, compiled
         self._model: Reachable | None = None
+        self._counted = 0  # times that only a count in the model had changed
         self._manners: set[int] = set()
         self._losses: set[int] = set()
+        self.outside = False  # whether a loss held rows that are not the loader's
 
     def manner(self) -> int:
         """What the model can get at, as a number: another one if that has changed."""
-        if self._model is None or not self._model.same():
+        known = self._model
+        if known is None or not known.same():
             self._model = Reachable(self._engine.model)
+            if known is not None and known.only(COUNTED):
+                self._counted += 1
+                if self._counted > OFTEN:
+                    self._model.mark = known.mark
         return self._model.mark
 
     def look(
@@ -57,7 +64,9 @@ class Watch:
         if count < 2:
             return
         engine = self._engine
-        manner, mark = self.manner(), engine.mark(loss)
+        reached = Reachable(loss, engine.model)
+        manner, mark = self.manner(), reached.mark
+        self.outside = self.outside or _outside(reached, count, engine.given)
         fresh = manner not in self._manners or mark not in self._losses
         few = len(self._manners) + len(self._losses) <= OFTEN
         whole = WHOLE_COMPILED if self._compiled else WHOLE
@@ -83,3 +92,9 @@ class Watch:
             raise
         except Exception:
             return  # the loss holds tensors of the whole batch
+
+
+def _outside(reached: Reachable, count: int, given: tuple[Tensor, ...]) -> bool:
+    """Whether a loss holds a tensor with a row for each example that somebody else has made."""
+    rows = [x for x in reached.met() if isinstance(x, Tensor) and x.dim() and len(x) == count]
+    return any(not x.requires_grad and not of_batch(x, given) for x in rows)
