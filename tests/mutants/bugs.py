@@ -73,6 +73,7 @@ from .nonconvex import nonconvex
 from .processes import processes
 from .streams import streams
 from .torch_bugs import training
+from .torch_mixing import mixing
 from .torch_models import models
 from .tuning import tuning
 from .users import users
@@ -1120,6 +1121,7 @@ ALL: list[Mutant] = [
         densities,
         masks,
         training,
+        mixing,
         processes,
         models,
         further,

@@ -98,7 +98,7 @@ class Apart:
         attributes = [(module, dict(vars(module))) for module in model.modules()]
         with own_weights(model):
             found = self._mapped(one, parameters, rows)
-        same = before.same() or (not self._one_by_one and before.only(COUNTED))
+        same = before.untouched() or (not self._one_by_one and before.only(COUNTED))
         if not same or not same_buffers(buffers, self._engine.structure.buffers(False)):
             for module, held in attributes:
                 vars(module).clear()

@@ -182,10 +182,7 @@ class PrivateTraining:
         """
         processes = self._processes
         processes.check_unchanged()
-        if self._released and any(
-            p.grad is not None and bool(p.grad.any()) for p in self._engine.parameters
-        ):
-            raise Refused(ACCUMULATED)
+        self._check_used()
         self._begin()
         goals = targets if isinstance(targets, tuple) else (targets,)
 
@@ -227,10 +224,7 @@ class PrivateTraining:
             )
         if not self._engine.unchanged(self._like.device):
             raise Refused("the model has moved or trains other parameters: call make_private then.")
-        shapes = [tuple(leaf.shape[1:]) for leaf in rows]
-        if self._shapes.get((str(spec), len(rows)), shapes) != shapes:
-            raise Refused(SHAPES)
-        self._shape = (str(spec), len(rows)), shapes
+        self._check_shapes(spec, rows)
         self._compare(rows)
         if self._apart is None:
             self._probe(inputs, keywords)
@@ -252,6 +246,19 @@ class PrivateTraining:
             few = tree_map(cut, inputs), tree_map(cut, keywords), tree_map(cut, goals)
             total += engine.clipped_sum(loss, *few, stop - start)
         return total
+
+    def _check_used(self) -> None:
+        """Refuse to draw over gradients that no optimizer has seen."""
+        grads = [p.grad for p in self._engine.parameters if self._released and p.grad is not None]
+        if any(bool(grad.any()) for grad in grads):
+            raise Refused(ACCUMULATED)
+
+    def _check_shapes(self, spec: Any, rows: list[Tensor]) -> None:
+        """Refuse other shapes than those of the first step that was called in this way."""
+        way, shapes = (str(spec), len(rows)), [tuple(row.shape[1:]) for row in rows]
+        if self._shapes.get(way, shapes) != shapes:
+            raise Refused(SHAPES)
+        self._shape = way, shapes
 
     def _compare(self, rows: list[Tensor]) -> None:
         """Whether step is given what the loader gave."""
