@@ -75,6 +75,7 @@ from .processes import processes
 from .runs import runs
 from .streams import streams
 from .torch_bugs import training
+from .torch_mixing import mixing
 from .torch_models import models
 from .torch_state import state as torch_state
 from .tuning import tuning
@@ -1146,6 +1147,7 @@ ALL: list[Mutant] = [
         masks,
         training,
         torch_state,
+        mixing,
         processes,
         models,
         further,

@@ -22,12 +22,14 @@ from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy import Budget, Certificate, Refused
 from privopt.privacy.certificate import round_up
 from privopt.privacy.factorizations import Independent
+from privopt.torch.apart import Apart
 from privopt.torch.arguments import leaves_of
 from privopt.torch.batches import PrivateLoader, Schedule
 from privopt.torch.belongings import Belongings
 from privopt.torch.compiled import CompiledSum
 from privopt.torch.curve import LossCurve
 from privopt.torch.engine import Engine, Part
+from privopt.torch.exchange import of_batch
 from privopt.torch.fingerprints import Roster
 from privopt.torch.gradients import Gradients
 from privopt.torch.legs import Legs
@@ -38,10 +40,26 @@ from privopt.torch.plan import TrainingPlan
 from privopt.torch.probe import check_memory, probe
 from privopt.torch.processes import Processes
 from privopt.torch.states import GONE_ON, joined, noted_before, write_secret
+from privopt.torch.watch import Watch
 
 SAME_RECORDS = "the run went on with the records it began with, in the same order (not checked)"
 GUARD = "_privopt_guard"
 """Where an optimizer keeps the hook of the newest run."""
+
+ACCUMULATED = (
+    "gradients of the last private step have not been used: noise is added once per step, so they "
+    "are not accumulated. Call optimizer.step() or zero_grad() first; for a larger batch, set the "
+    "loader's batch_size, and microbatch for memory."
+)
+SHAPES = (
+    "shapes are public, and a batch has others than the first one had: bring every record into one "
+    "shape that is known before, such as a fixed length, and not that of the longest of a batch."
+)
+LOADERS = (
+    'examples="apart" takes the tensors of private.loader as they are, on any device and in any '
+    "shape: compute what you make of them in the data set, in collate_fn or in the model."
+)
+CHANGED = "the loop computes tensors from a batch before step, each row from its own record alone"
 
 
 class PrivateTraining:
@@ -63,6 +81,7 @@ class PrivateTraining:
         microbatch: int | None,
         *,
         compile: str | None,
+        apart: bool,
         assumptions: tuple[str, ...],
         account: Dataset | None,
         processes: Processes,
@@ -81,6 +100,11 @@ class PrivateTraining:
         self._gradients = Gradients(engine.parameters)
         self._belongings = Belongings(engine.model, engine.parameters)
         self._probed: set[Any] = set()
+        self._shapes: dict[Any, Any] = {}  # of steps that were taken, for each way to call step
+        self._shape: tuple[Any, Any] | None = None
+        self._apart = Apart(engine) if apart else None
+        self._watch_over = Watch(engine, compile is not None)
+        self._changed = False  # whether step was given other tensors than the loader's
         self._aligned = self._released = False
         self._processes = processes
         self._resumed: tuple[str, ...] = ()  # what the certificate of a resumed run assumes
@@ -196,13 +220,17 @@ class PrivateTraining:
         """
         processes = self._processes
         processes.check_unchanged()
+        self._check_used()
         self._begin()
         goals = targets if isinstance(targets, tuple) else (targets,)
 
         def paid() -> Tensor:
             count, size = self._checked(inputs, keywords, goals)
             self._legs.pay(self.steps_done)
-            return self._run.read(lambda: self._sum(loss, inputs, keywords, goals, count, size))
+            total = self._run.read(lambda: self._sum(loss, inputs, keywords, goals, count, size))
+            if self._shape is not None:
+                self._shapes.update([self._shape])
+            return total
 
         self._release(processes.together(paid, self._like.device))
 
@@ -223,15 +251,19 @@ class PrivateTraining:
         count = self.loader.waiting
         if count is None:
             raise Refused("step takes the batch that private.loader has just given, once.")
-        for leaf in leaves_of((inputs, keywords, goals))[0]:
-            if isinstance(leaf, Tensor) and (leaf.dim() == 0 or len(leaf) != count):
-                raise Refused(
-                    "step takes the examples that private.loader has just given, one row each; a "
-                    "tensor has another number of rows."
-                )
+        leaves, spec = leaves_of((inputs, keywords, goals))
+        rows = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        if any(leaf.dim() == 0 or len(leaf) != count for leaf in rows):
+            raise Refused(
+                "step takes the examples that private.loader has just given, one row each; a "
+                "tensor has another number of rows."
+            )
         if not self._engine.unchanged(self._like.device):
             raise Refused("the model has moved or trains other parameters: call make_private then.")
-        self._probe(inputs, keywords)
+        self._check_shapes(spec, rows)
+        self._compare(rows)
+        if self._apart is None:
+            self._probe(inputs, keywords)
         size = self._microbatch or max(count, 1)
         if self._compiled is not None:
             size = self._compiled.size
@@ -261,6 +293,9 @@ class PrivateTraining:
         count: int,
         size: int,
     ) -> Tensor:
+        if self._apart is None:
+            few = tree_map(_slice(0, min(size, count)), (inputs, keywords, goals))
+            self._watch_over.look(loss, *few, min(size, count))
         if 0 < count <= size:
             return self._clipped_sum(loss, inputs, keywords, goals, count)
         total = self._like.new_zeros(self._width)
@@ -272,11 +307,35 @@ class PrivateTraining:
         return total
 
     def _clipped_sum(self, *arguments: Any) -> Tensor:
-        total = (self._compiled or self._engine).clipped_sum(*arguments)
+        total = (self._apart or self._compiled or self._engine).clipped_sum(*arguments)
         if self._curve is None:
             return total
         losses, self._engine.losses = self._engine.losses, None
         return self._curve.joined(total, losses)
+
+    def _check_used(self) -> None:
+        """Refuse to draw over gradients that no optimizer has seen."""
+        grads = [p.grad for p in self._engine.parameters if self._released and p.grad is not None]
+        if any(bool(grad.any()) for grad in grads):
+            raise Refused(ACCUMULATED)
+
+    def _check_shapes(self, spec: Any, rows: list[Tensor]) -> None:
+        """Refuse other shapes than those of the first step that was called in this way."""
+        way, shapes = (str(spec), len(rows)), [tuple(row.shape[1:]) for row in rows]
+        if self._shapes.get(way, shapes) != shapes:
+            raise Refused(SHAPES)
+        self._shape = way, shapes
+
+    def _compare(self, rows: list[Tensor]) -> None:
+        """Whether step is given what the loader gave."""
+        given = self.loader.given
+        self._engine.given = tuple([x for x, version in given if x._version == version])
+        known = {id(x) for x in self._engine.given}
+        others = [x for x in rows if id(x) not in known]
+        if others and (self._apart is not None or not self._changed):
+            self._changed = not all(of_batch(x, self._engine.given) for x in others)
+            if self._changed and self._apart is not None:
+                raise Refused(LOADERS)
 
     def _probe(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Try the model on made-up inputs, once for each way in which it is called."""
@@ -286,7 +345,9 @@ class PrivateTraining:
             tuple([(x.dim(), x.dtype) if isinstance(x, Tensor) else repr(x) for x in leaves]),
             self._engine.structure,
             self._engine.structure.modes(),
+            self._watch_over.manner(),
         )
+        self._engine.manner = key[-1]
         if key not in self._probed:
             check_memory(self._belongings, self.model, inputs, keywords)
             with self._belongings.kept(look=True):
@@ -335,6 +396,11 @@ class PrivateTraining:
         """What each step may release."""
         return self._mechanism, self._sums.sensitivity(step)
 
+    @property
+    def _made_rows(self) -> bool:
+        """Whether step or a loss was given rows that are not the loader's."""
+        return self._changed or self._watch_over.outside
+
     # ------------------------------------------------------------ guarantee
     def epsilon_spent(self, delta: float | None = None) -> float:
         """Epsilon of the steps so far, at the budget's delta or another one."""
@@ -343,7 +409,8 @@ class PrivateTraining:
     def certificate(self) -> Certificate:
         """The guarantee of everything released so far: every intermediate model included."""
         self._belongings.check()
-        assumptions = self._assumptions + self._resumed
+        assumptions = self._assumptions + (CHANGED,) * self._made_rows
+        assumptions += self._resumed
         found = self._run.certify(assumptions=assumptions, settings=self.settings())
         if self.finished:
             self._run.settle(found)
@@ -362,6 +429,7 @@ class PrivateTraining:
             "steps_per_epoch": self._schedule.steps_per_epoch,
             "clip_norm": self._engine.clip.norm,
             "clipping": self._engine.clip.kind,
+            "examples": "checked" if self._apart is None else "apart",
             "parameters": self._engine.size,
             **({} if self._curve is None else {"loss_curve": self._curve.bound}),
         }
