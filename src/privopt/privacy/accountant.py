@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from privopt.privacy.budget import NEIGHBOURING, Neighbouring, Refused
+from privopt.privacy.budget import NEIGHBOURING, Neighbouring, Refused, replaces
 from privopt.privacy.convolve import epsilon_of, self_composed
 from privopt.privacy.events import FULL
 from privopt.privacy.kinds import (
@@ -243,7 +243,7 @@ def _sampled_renyi_route(
 ) -> float | None:
     """Sampled Gaussians beside zCDP losses: dp-accounting's Renyi accountant (not replace_one,
     whose meaning differs between its classes)."""
-    if neighbouring == "replace_one" or not any(isinstance(k, SampledGaussian) for k in kinds):
+    if replaces(neighbouring) or not any(isinstance(k, SampledGaussian) for k in kinds):
         return None
     import dp_accounting
     from dp_accounting.rdp import RdpAccountant
