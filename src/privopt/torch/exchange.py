@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from privopt.noise.random_numbers import luck, same_random_numbers
 from privopt.privacy.budget import Refused
 from privopt.torch.reachable import Reachable, content
+from privopt.torch.rounding import WIDE_MARGIN
 from privopt.torch.structure import same_values
 
 MEETS = (
@@ -50,10 +51,8 @@ class Exchange:
         order = coins.permutation(count)
         leaving = order[: max(1, count // 2)]
         source = np.arange(count)
-        source[leaving] = leaving[coins.integers(len(leaving), size=len(leaving))]
-        others = order[len(leaving) :]
-        if len(others) and coins.integers(2):
-            source[leaving] = others[coins.integers(len(others), size=len(leaving))]
+        others = order[len(leaving) :]  # twice in the batch then, so that no mean stays
+        source[leaving] = others[coins.integers(len(others), size=len(leaving))]
         self.count, self.kind = count, kind
         self.staying = torch.from_numpy(np.sort(order[len(leaving) :])).to(device)
         self._source = torch.from_numpy(source).to(device)
@@ -76,7 +75,9 @@ class Exchange:
         self._put[id(x)] = x, found.requires_grad_(x.requires_grad and x.is_leaf)
         return found
 
-    def forget(self) -> None:
+    def begin(self, kind: str) -> None:
+        """From here on other rows are put in."""
+        self.kind = kind
         self._put.clear()
 
     def left(self, x: Any) -> Any:
@@ -91,11 +92,11 @@ def check_batch(
     keywords: dict[str, Any],
     targets: tuple[Any, ...],
     count: int,
+    tries: int = 1,
 ) -> None:
     """Refuse a step in which records meet; nothing of it has left yet."""
     coins, device = engine.coins, engine.parameters[0].device
-    kind = KINDS[int(coins.integers(len(KINDS)))]
-    exchange = Exchange(count, coins, kind, device)
+    exchange = Exchange(count, coins, "another", device)
     signs = torch.from_numpy(coins.choice([-1.0, 1.0], size=len(exchange.staying)))
     seed = int(coins.integers(2**31))
     given = inputs, keywords, targets
@@ -113,25 +114,26 @@ def check_batch(
 
     drawn: list[bool] = []
     base = run(None, exchange.staying, count)
-    other, room = None, 1.0
-    if coins.integers(3) == 0 and not drawn[0] and len(exchange.staying) > 1:
-        room = WIDE
-        other = _tried(lambda: run(exchange.left, _first(exchange), len(exchange.staying)))
-    if other is None:
-        room = 1.0
-        other = _tried(lambda: run(exchange.put, exchange.staying, count))
-    if other is None:  # no model of such rows
-        exchange.kind = "another"
-        exchange.forget()
-        other = _tried(lambda: run(exchange.put, exchange.staying, count))
-    if other is None:
-        return
-    half = engine.margin(device.type) >= 1e-2
-    room *= HALF_ROOM if half else ROOM[engine.dtype]
-    most = room * math.sqrt(len(exchange.staying)) * engine.clip.norm
-    moved = (other - base).double().norm(dim=1)
-    if float(moved[0]) > most or float(moved[1]) > most + TOGETHER * engine.clip.norm:
-        raise Refused(MEETS)
+    half = engine.margin(device.type) >= WIDE_MARGIN
+    most = (HALF_ROOM if half else ROOM[engine.dtype]) * math.sqrt(len(exchange.staying))
+    ways = list(KINDS) if drawn[0] else [*KINDS, "left"]
+    for way in coins.permutation(ways)[:tries]:
+        other, room = None, 1.0
+        if way == "left":
+            room = WIDE
+            other = _tried(lambda: run(exchange.left, _first(exchange), len(exchange.staying)))
+        else:
+            exchange.begin(str(way))
+            other = _tried(lambda: run(exchange.put, exchange.staying, count))
+        if other is None:  # no model of such rows
+            room = 1.0
+            exchange.begin("another")
+            other = _tried(lambda: run(exchange.put, exchange.staying, count))
+        if other is None:
+            continue
+        moved = (other - base).double().norm(dim=1) / engine.clip.norm
+        if float(moved[0]) > room * most or float(moved[1]) > room * most + TOGETHER:
+            raise Refused(MEETS)
 
 
 def _first(exchange: Exchange) -> Tensor:
@@ -236,7 +238,7 @@ def loss_moves(
         return 0.0
     coins, device = engine.coins, engine.parameters[0].device
     leaves = [x for x in tree_leaves(output) if isinstance(x, Tensor) and x.requires_grad]
-    half = engine.margin(device.type) >= 1e-2 or any(x.element_size() < 4 for x in leaves)
+    half = engine.margin(device.type) >= WIDE_MARGIN or any(x.element_size() < 4 for x in leaves)
     close = HALF_ROOM if half else 1e-3
     size = max([1.0, *(largest(x) for x in leaves)])
     worst = 0.0

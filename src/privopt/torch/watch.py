@@ -23,6 +23,8 @@ WHOLE = 1 / 128
 these would count for more, so they are rarer there."""
 WHOLE_COMPILED = 1 / 400
 PART = 1 / 24
+FIRST = 2
+"""Ways in which records are exchanged when something is new; else one."""
 SMALL = 16
 """A part of a batch is a sixteenth of it."""
 OFTEN = 16
@@ -72,7 +74,7 @@ class Watch:
         whole = WHOLE_COMPILED if self._compiled else WHOLE
         if (fresh and few) or engine.coins.random() < whole:
             engine.known.discard(mark)
-            check_batch(engine, loss, inputs, keywords, targets, count)
+            check_batch(engine, loss, inputs, keywords, targets, count, FIRST if fresh else 1)
         elif engine.coins.random() < PART * (whole / WHOLE) and tree_leaves(targets):
             self._look_at_few(loss, (inputs, keywords, targets), count)
         self._manners.add(manner)
