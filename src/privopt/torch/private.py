@@ -25,7 +25,7 @@ from privopt.torch.arguments import leaves_of
 from privopt.torch.batches import PrivateLoader, Schedule
 from privopt.torch.compiled import CompiledSum
 from privopt.torch.engine import Engine, Part
-from privopt.torch.exchange import of_batch
+from privopt.torch.given import CHANGED, Given
 from privopt.torch.gradients import Gradients
 from privopt.torch.losses import LossFunction
 from privopt.torch.noise import TensorGaussian
@@ -38,21 +38,6 @@ from privopt.torch.watch import Watch
 
 GUARD = "_privopt_guard"
 """Where an optimizer keeps the hook of the newest run."""
-
-ACCUMULATED = (
-    "gradients of the last private step have not been used: noise is added once per step, so they "
-    "are not accumulated. Call optimizer.step() or zero_grad() first; for a larger batch, set the "
-    "loader's batch_size, and microbatch for memory."
-)
-SHAPES = (
-    "shapes are public, and a batch has others than the first one had: bring every record into one "
-    "shape that is known before, such as a fixed length, and not that of the longest of a batch."
-)
-LOADERS = (
-    'examples="apart" takes the tensors of private.loader as they are, on any device and in any '
-    "shape: compute what you make of them in the data set, in collate_fn or in the model."
-)
-CHANGED = "the loop computes tensors from a batch before step, each row from its own record alone"
 
 
 class PrivateTraining:
@@ -87,11 +72,9 @@ class PrivateTraining:
         self._like = self._tail = engine.like()
         self._gradients = Gradients(engine.parameters)
         self._probed: set[Any] = set()
-        self._shapes: dict[Any, Any] = {}  # of steps that were taken, for each way to call step
-        self._shape: tuple[Any, Any] | None = None
+        self._given = Given(engine, apart)
         self._apart = Apart(engine) if apart else None
         self._watch_over = Watch(engine, compile is not None)
-        self._changed = False  # whether step was given other tensors than the loader's
         self._aligned = self._released = False
         self._processes = processes
         self._leg: str | None = None  # from one resumption to the next: tells states apart
@@ -179,7 +162,8 @@ class PrivateTraining:
         """
         processes = self._processes
         processes.check_unchanged()
-        self._check_used()
+        if self._released:
+            self._gradients.check_used()
         self._begin()
         goals = targets if isinstance(targets, tuple) else (targets,)
 
@@ -216,8 +200,7 @@ class PrivateTraining:
             )
         if not self._engine.unchanged(self._like.device):
             raise Refused("the model has moved or trains other parameters: call make_private then.")
-        self._check_shapes(spec, rows)
-        self._compare(rows)
+        self._given.check(spec, rows, self.loader.given)
         if self._apart is None:
             self._probe(inputs, keywords)
         size = self._microbatch or max(count, 1)
@@ -239,11 +222,12 @@ class PrivateTraining:
         """The clipped gradients of the waiting examples."""
         engine = self._apart or self._compiled or self._engine
         if self._apart is None:
-            few = tree_map(_slice(0, min(size, count)), (inputs, keywords, goals))
-            self._watch_over.look(loss, *few, min(size, count))
+            most = min(size, count)
+            rows, named, own = tree_map(_slice(0, most), (inputs, keywords, goals))
+            self._watch_over.look(loss, rows, named, own, most)
         if 0 < count <= size:
             total = engine.clipped_sum(loss, inputs, keywords, goals, count)
-            self._shapes.update([self._shape] if self._shape else [])
+            self._given.taken()
             return total
         total = torch.zeros_like(self._like)
         for start in range(0, count, size):
@@ -251,32 +235,8 @@ class PrivateTraining:
             cut = _slice(start, stop)
             few = tree_map(cut, inputs), tree_map(cut, keywords), tree_map(cut, goals)
             total += engine.clipped_sum(loss, *few, stop - start)
-        self._shapes.update([self._shape] if self._shape else [])
+        self._given.taken()
         return total
-
-    def _check_used(self) -> None:
-        """Refuse to draw over gradients that no optimizer has seen."""
-        grads = [p.grad for p in self._engine.parameters if self._released and p.grad is not None]
-        if any(bool(grad.any()) for grad in grads):
-            raise Refused(ACCUMULATED)
-
-    def _check_shapes(self, spec: Any, rows: list[Tensor]) -> None:
-        """Refuse other shapes than those of the first step that was called in this way."""
-        way, shapes = (str(spec), len(rows)), [tuple(row.shape[1:]) for row in rows]
-        if self._shapes.get(way, shapes) != shapes:
-            raise Refused(SHAPES)
-        self._shape = way, shapes
-
-    def _compare(self, rows: list[Tensor]) -> None:
-        """Whether step is given what the loader gave."""
-        given = self.loader.given
-        self._engine.given = tuple([x for x, version in given if x._version == version])
-        known = {id(x) for x in self._engine.given}
-        others = [x for x in rows if id(x) not in known]
-        if others and (self._apart is not None or not self._changed):
-            self._changed = not all(of_batch(x, self._engine.given) for x in others)
-            if self._changed and self._apart is not None:
-                raise Refused(LOADERS)
 
     def _probe(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Try the model on made-up inputs, once for each way in which it is called."""
@@ -333,11 +293,6 @@ class PrivateTraining:
         """What each step may release."""
         return self._mechanism, self._sums.sensitivity(step)
 
-    @property
-    def _made_rows(self) -> bool:
-        """Whether step or a loss was given rows that are not the loader's."""
-        return self._changed or self._watch_over.outside
-
     # ------------------------------------------------------------ guarantee
     def epsilon_spent(self, delta: float | None = None) -> float:
         """Epsilon of the steps so far, at the budget's delta or another one."""
@@ -345,7 +300,9 @@ class PrivateTraining:
 
     def certificate(self) -> Certificate:
         """The guarantee of everything released so far: every intermediate model included."""
-        assumptions = self._assumptions + (CHANGED,) * self._made_rows
+        assumptions = self._assumptions + (CHANGED,) * (
+            self._given.changed or self._watch_over.outside
+        )
         found = self._run.certify(assumptions=assumptions, settings=self.settings())
         if self.steps_done == self.steps:
             self._run.settle(found)
