@@ -13,7 +13,17 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from privopt.privacy import Refused
-from privopt.torch import apart, batches, collation, engine, exchange, make_private, probe
+from privopt.torch import (
+    apart,
+    batches,
+    collation,
+    engine,
+    exchange,
+    given,
+    gradients,
+    make_private,
+    probe,
+)
 from privopt.torch.private import PrivateTraining
 from privopt.torch.reachable import Reachable
 from privopt.torch.watch import Watch
@@ -216,12 +226,12 @@ def mixing() -> Iterator[Mutant]:
     yield mutant(
         "batches of other shapes are taken",
         refused(_cut_in_the_loop),
-        (PrivateTraining, "_check_shapes", lambda self, spec, rows: None),
+        (given.Given, "_check_shapes", lambda self, spec, rows: None),
     )
     yield mutant(
         "a second gradient in the place of an unused one is taken",
         refused(_twice),
-        (PrivateTraining, "_check_used", lambda self: None),
+        (gradients.Gradients, "check_used", lambda self: None),
     )
     yield mutant(
         "apart, a loss that holds the batch is taken",
@@ -231,7 +241,7 @@ def mixing() -> Iterator[Mutant]:
     yield mutant(
         "apart, rows that are centred by the batch are taken",
         _alone(lambda y: plain, change=lambda x: x - x.mean(0)),
-        (PrivateTraining, "_compare", lambda self, rows: None),
+        (given.Given, "_compare", lambda self, rows, loaded: None),
     )
     yield mutant(
         "apart, a model that remembers an example is taken",

@@ -161,7 +161,7 @@ def models() -> Iterator[Mutant]:
     def blind(owner: Any, name: str) -> tuple[Any, str, Any]:
         return owner, name, lambda *given: None
 
-    run, other = probe._run, probe._with_other
+    run, other = probe._run, probe.with_other
 
     def evaluated(engine: Engine, made: Any, seed: int = 0) -> Any:
         engine.model.eval()
@@ -175,7 +175,7 @@ def models() -> Iterator[Mutant]:
     yield mutant(
         "a model is tried with another first row only",
         model_refused(lambda m, h: h + F.pad(h.detach()[1:], (0, 0, 0, 1))),
-        *(probe, "_with_other", lambda row, turn=0: other(0) if row == 0 else lambda x: x),
+        *(probe, "with_other", lambda row, turn=0: other(0) if row == 0 else lambda x: x),
         also=(blind(probe, "_check_left_out"),),
     )
     yield mutant(

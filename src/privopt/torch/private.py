@@ -29,8 +29,12 @@ from privopt.torch.belongings import Belongings
 from privopt.torch.compiled import CompiledSum
 from privopt.torch.curve import LossCurve
 from privopt.torch.engine import Engine, Part
+<<<<<<< HEAD
 from privopt.torch.exchange import of_batch
 from privopt.torch.fingerprints import Roster
+=======
+from privopt.torch.given import CHANGED, Given
+>>>>>>> torchmix
 from privopt.torch.gradients import Gradients
 from privopt.torch.legs import Legs
 from privopt.torch.losses import LossFunction
@@ -45,21 +49,6 @@ from privopt.torch.watch import Watch
 SAME_RECORDS = "the run went on with the records it began with, in the same order (not checked)"
 GUARD = "_privopt_guard"
 """Where an optimizer keeps the hook of the newest run."""
-
-ACCUMULATED = (
-    "gradients of the last private step have not been used: noise is added once per step, so they "
-    "are not accumulated. Call optimizer.step() or zero_grad() first; for a larger batch, set the "
-    "loader's batch_size, and microbatch for memory."
-)
-SHAPES = (
-    "shapes are public, and a batch has others than the first one had: bring every record into one "
-    "shape that is known before, such as a fixed length, and not that of the longest of a batch."
-)
-LOADERS = (
-    'examples="apart" takes the tensors of private.loader as they are, on any device and in any '
-    "shape: compute what you make of them in the data set, in collate_fn or in the model."
-)
-CHANGED = "the loop computes tensors from a batch before step, each row from its own record alone"
 
 
 class PrivateTraining:
@@ -100,11 +89,9 @@ class PrivateTraining:
         self._gradients = Gradients(engine.parameters)
         self._belongings = Belongings(engine.model, engine.parameters)
         self._probed: set[Any] = set()
-        self._shapes: dict[Any, Any] = {}  # of steps that were taken, for each way to call step
-        self._shape: tuple[Any, Any] | None = None
+        self._given = Given(engine, apart)
         self._apart = Apart(engine) if apart else None
         self._watch_over = Watch(engine, compile is not None)
-        self._changed = False  # whether step was given other tensors than the loader's
         self._aligned = self._released = False
         self._processes = processes
         self._resumed: tuple[str, ...] = ()  # what the certificate of a resumed run assumes
@@ -220,7 +207,8 @@ class PrivateTraining:
         """
         processes = self._processes
         processes.check_unchanged()
-        self._check_used()
+        if self._released:
+            self._gradients.check_used()
         self._begin()
         goals = targets if isinstance(targets, tuple) else (targets,)
 
@@ -260,8 +248,7 @@ class PrivateTraining:
             )
         if not self._engine.unchanged(self._like.device):
             raise Refused("the model has moved or trains other parameters: call make_private then.")
-        self._check_shapes(spec, rows)
-        self._compare(rows)
+        self._given.check(spec, rows, self.loader.given)
         if self._apart is None:
             self._probe(inputs, keywords)
         size = self._microbatch or max(count, 1)
@@ -294,15 +281,24 @@ class PrivateTraining:
         size: int,
     ) -> Tensor:
         if self._apart is None:
-            few = tree_map(_slice(0, min(size, count)), (inputs, keywords, goals))
-            self._watch_over.look(loss, *few, min(size, count))
+            most = min(size, count)
+            rows, named, own = tree_map(_slice(0, most), (inputs, keywords, goals))
+            self._watch_over.look(loss, rows, named, own, most)
         if 0 < count <= size:
+<<<<<<< HEAD
             return self._clipped_sum(loss, inputs, keywords, goals, count)
         total = self._like.new_zeros(self._width)
+=======
+            total = engine.clipped_sum(loss, inputs, keywords, goals, count)
+            self._given.taken()
+            return total
+        total = torch.zeros_like(self._like)
+>>>>>>> torchmix
         for start in range(0, count, size):
             stop = min(start + size, count)
             cut = _slice(start, stop)
             few = tree_map(cut, inputs), tree_map(cut, keywords), tree_map(cut, goals)
+<<<<<<< HEAD
             total += self._clipped_sum(loss, *few, stop - start)
         return total
 
@@ -337,6 +333,12 @@ class PrivateTraining:
             if self._changed and self._apart is not None:
                 raise Refused(LOADERS)
 
+=======
+            total += engine.clipped_sum(loss, *few, stop - start)
+        self._given.taken()
+        return total
+
+>>>>>>> torchmix
     def _probe(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Try the model on made-up inputs, once for each way in which it is called."""
         leaves, shape = leaves_of((inputs, keywords, ()))
@@ -396,11 +398,6 @@ class PrivateTraining:
         """What each step may release."""
         return self._mechanism, self._sums.sensitivity(step)
 
-    @property
-    def _made_rows(self) -> bool:
-        """Whether step or a loss was given rows that are not the loader's."""
-        return self._changed or self._watch_over.outside
-
     # ------------------------------------------------------------ guarantee
     def epsilon_spent(self, delta: float | None = None) -> float:
         """Epsilon of the steps so far, at the budget's delta or another one."""
@@ -408,9 +405,15 @@ class PrivateTraining:
 
     def certificate(self) -> Certificate:
         """The guarantee of everything released so far: every intermediate model included."""
+<<<<<<< HEAD
         self._belongings.check()
         assumptions = self._assumptions + (CHANGED,) * self._made_rows
         assumptions += self._resumed
+=======
+        assumptions = self._assumptions + (CHANGED,) * (
+            self._given.changed or self._watch_over.outside
+        )
+>>>>>>> torchmix
         found = self._run.certify(assumptions=assumptions, settings=self.settings())
         if self.finished:
             self._run.settle(found)

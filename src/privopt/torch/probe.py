@@ -6,7 +6,6 @@ data, and the model is left as it was.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,7 +20,8 @@ from privopt.privacy.budget import Refused
 from privopt.torch.belongings import Belongings, attributes_kept
 from privopt.torch.clip import Clip
 from privopt.torch.engine import Engine, Layer, Part, _edges
-from privopt.torch.exchange import FAR, kept
+from privopt.torch.exchange import kept
+from privopt.torch.made_up import made_up, skeleton, with_other
 from privopt.torch.rounding import HALF, WIDE_MARGIN
 from privopt.torch.structure import same_values
 
@@ -47,8 +47,8 @@ def probe(engine: Engine, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> 
 def _probe(
     engine: Engine, inputs: tuple[Any, ...], keywords: dict[str, Any], restore: Restore
 ) -> None:
-    shapes = tree_map(_skeleton, (inputs, keywords))
-    first = _made_up(shapes, SIZES[0])
+    shapes = tree_map(skeleton, (inputs, keywords))
+    first = made_up(shapes, SIZES[0])
     try:
         with attributes_kept(engine.model):  # what the first run leaves behind, the second sees
             small, again = _run(engine, first), _run(engine, first)
@@ -58,7 +58,7 @@ def _probe(
                 "has seen, or draws random numbers that torch does not know of."
             )
         restore()  # from here on each try begins as the first one did
-        settled = _settle(engine, small, _run(engine, _made_up(shapes, SIZES[1])))
+        settled = _settle(engine, small, _run(engine, made_up(shapes, SIZES[1])))
         if settled and _rehearsed(engine, shapes):
             _check_forward(engine, first, small, restore)
             _check_further(engine, shapes, small.lucky, restore)
@@ -100,7 +100,7 @@ def _check_forward(engine: Engine, made: Any, small: _Seen, restore: Restore) ->
         others = [i for i in range(size) if i != row]
 
         restore()
-        _check_same(small, _run(engine, tree_map(_with_other(row), made)), size, others)
+        _check_same(small, _run(engine, tree_map(with_other(row), made)), size, others)
 
 
 def _check_same(one: _Seen, other: _Seen, size: int, rows: list[int]) -> None:
@@ -123,12 +123,12 @@ def _check_further(engine: Engine, shapes: Any, lucky: bool, restore: Restore) -
         scale, size = SCALES[seed % len(SCALES)]
         row = seed % size
         others = [i for i in range(size) if i != row]
-        made = _made_up(shapes, size, scale, seed + 1)
+        made = made_up(shapes, size, scale, seed + 1)
         try:
             restore()
             seen = _run(engine, made, seed + 1)
             restore()
-            other = _run(engine, tree_map(_with_other(row, seed), made), seed + 1)
+            other = _run(engine, tree_map(with_other(row, seed), made), seed + 1)
         except Refused:
             raise
         except Exception:
@@ -142,7 +142,7 @@ def _check_left_out(engine: Engine, shapes: Any, lucky: bool, restore: Restore) 
     if lucky:
         return
     size, few = SCALES[-1][1], SIZES[1]
-    made = _made_up(shapes, size)
+    made = made_up(shapes, size)
     cut = tree_map(lambda x: x[:few] if isinstance(x, Tensor) else x, made)
     try:
         restore()
@@ -214,7 +214,7 @@ def _title(name: str) -> str:
 def _rehearsed(engine: Engine, shapes: Any) -> bool:
     """Whether the engine finds the gradient that autograd finds, on made-up inputs."""
     size, model = SIZES[0], engine.model
-    args, kwargs = made = _made_up(shapes, size)
+    args, kwargs = made = made_up(shapes, size)
     device = engine.parameters[0].device
     clip, engine.clip = engine.clip, Clip(1e12)
 
@@ -381,44 +381,6 @@ def _call(model: nn.Module, made: Any) -> Any:
 
 def _length(x: Tensor) -> int:
     return len(x) if x.dim() else -1
-
-
-class _Shape:
-    def __init__(self, x: Tensor) -> None:
-        self.shape, self.dtype, self.device = x.shape[1:], x.dtype, x.device
-
-
-def _skeleton(x: Any) -> Any:
-    return _Shape(x) if isinstance(x, Tensor) else x
-
-
-def _made_up(shapes: Any, size: int, scale: float = 1.0, phase: float = 0.0) -> Any:
-    def fill(x: Any) -> Any:
-        if not isinstance(x, _Shape):
-            return x
-        shape = (size, *x.shape)
-        if not x.dtype.is_floating_point:
-            return torch.zeros(shape, dtype=x.dtype, device=x.device)
-        count = math.prod(shape)
-        wave = torch.arange(count, dtype=torch.float32).mul_(1.7).add_(phase).sin_()
-        wave = wave.mul_(scale).reshape(shape)
-        return wave.to(device=x.device, dtype=x.dtype)
-
-    return tree_map(fill, shapes, is_leaf=lambda x: isinstance(x, _Shape))
-
-
-def _with_other(row: int, turn: int = 0) -> Callable[[Any], Any]:
-    """Puts other values into one row of a tensor; far ones, every other turn."""
-
-    def change(x: Any) -> Any:
-        if not isinstance(x, Tensor):
-            return x
-        x = x.clone()
-        far = turn % 2 and x.is_floating_point()
-        x[row] = ~x[row] if x.dtype == torch.bool else (1 - x[row]) * (FAR if far else 1)
-        return x
-
-    return change
 
 
 @contextmanager

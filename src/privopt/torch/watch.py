@@ -46,13 +46,14 @@ class Watch:
     def manner(self) -> int:
         """What the model can get at, as a number: another one if that has changed."""
         known = self._model
-        if known is None or not known.same():
-            self._model = Reachable(self._engine.model)
-            if known is not None and known.only(COUNTED):
-                self._counted += 1
-                if self._counted > OFTEN:
-                    self._model.mark = known.mark
-        return self._model.mark
+        if known is not None and known.same():
+            return known.mark
+        self._model = found = Reachable(self._engine.model)
+        if known is not None and known.only(COUNTED):
+            self._counted += 1
+            if self._counted > OFTEN:
+                found.mark = known.mark
+        return found.mark
 
     def look(
         self,
@@ -89,7 +90,8 @@ class Watch:
             return x[rows.to(x.device)] if isinstance(x, Tensor) else x
 
         try:
-            check_batch(engine, loss, *tree_map(cut, given), size)
+            inputs, keywords, targets = tree_map(cut, given)
+            check_batch(engine, loss, inputs, keywords, targets, size)
         except Refused:
             raise
         except Exception:
