@@ -157,9 +157,7 @@ def make_private(
     if compile and loss_curve is not None:
         raise ValueError("a compiled step keeps no losses: drop loss_curve or compile.")
     if examples == "apart" and loss_curve is not None:
-        raise ValueError(
-            'examples apart keep no losses: drop loss_curve or examples="apart".'
-        )
+        raise ValueError('examples apart keep no losses: drop loss_curve or examples="apart".')
     if examples not in ("checked", "apart"):
         raise ValueError(f'examples must be "checked" or "apart", got {examples!r}.')
     if examples == "apart" and compile:

@@ -29,12 +29,8 @@ from privopt.torch.belongings import Belongings
 from privopt.torch.compiled import CompiledSum
 from privopt.torch.curve import LossCurve
 from privopt.torch.engine import Engine, Part
-<<<<<<< HEAD
-from privopt.torch.exchange import of_batch
 from privopt.torch.fingerprints import Roster
-=======
 from privopt.torch.given import CHANGED, Given
->>>>>>> torchmix
 from privopt.torch.gradients import Gradients
 from privopt.torch.legs import Legs
 from privopt.torch.losses import LossFunction
@@ -215,10 +211,7 @@ class PrivateTraining:
         def paid() -> Tensor:
             count, size = self._checked(inputs, keywords, goals)
             self._legs.pay(self.steps_done)
-            total = self._run.read(lambda: self._sum(loss, inputs, keywords, goals, count, size))
-            if self._shape is not None:
-                self._shapes.update([self._shape])
-            return total
+            return self._run.read(lambda: self._sum(loss, inputs, keywords, goals, count, size))
 
         self._release(processes.together(paid, self._like.device))
 
@@ -269,7 +262,9 @@ class PrivateTraining:
     ) -> Tensor:
         """The clipped gradients of the waiting examples; the model stays what it was."""
         with self._belongings.kept():
-            return self._clipped(loss, inputs, keywords, goals, count, size)
+            total = self._clipped(loss, inputs, keywords, goals, count, size)
+        self._given.taken()
+        return total
 
     def _clipped(
         self,
@@ -285,20 +280,12 @@ class PrivateTraining:
             rows, named, own = tree_map(_slice(0, most), (inputs, keywords, goals))
             self._watch_over.look(loss, rows, named, own, most)
         if 0 < count <= size:
-<<<<<<< HEAD
             return self._clipped_sum(loss, inputs, keywords, goals, count)
         total = self._like.new_zeros(self._width)
-=======
-            total = engine.clipped_sum(loss, inputs, keywords, goals, count)
-            self._given.taken()
-            return total
-        total = torch.zeros_like(self._like)
->>>>>>> torchmix
         for start in range(0, count, size):
             stop = min(start + size, count)
             cut = _slice(start, stop)
             few = tree_map(cut, inputs), tree_map(cut, keywords), tree_map(cut, goals)
-<<<<<<< HEAD
             total += self._clipped_sum(loss, *few, stop - start)
         return total
 
@@ -309,36 +296,6 @@ class PrivateTraining:
         losses, self._engine.losses = self._engine.losses, None
         return self._curve.joined(total, losses)
 
-    def _check_used(self) -> None:
-        """Refuse to draw over gradients that no optimizer has seen."""
-        grads = [p.grad for p in self._engine.parameters if self._released and p.grad is not None]
-        if any(bool(grad.any()) for grad in grads):
-            raise Refused(ACCUMULATED)
-
-    def _check_shapes(self, spec: Any, rows: list[Tensor]) -> None:
-        """Refuse other shapes than those of the first step that was called in this way."""
-        way, shapes = (str(spec), len(rows)), [tuple(row.shape[1:]) for row in rows]
-        if self._shapes.get(way, shapes) != shapes:
-            raise Refused(SHAPES)
-        self._shape = way, shapes
-
-    def _compare(self, rows: list[Tensor]) -> None:
-        """Whether step is given what the loader gave."""
-        given = self.loader.given
-        self._engine.given = tuple([x for x, version in given if x._version == version])
-        known = {id(x) for x in self._engine.given}
-        others = [x for x in rows if id(x) not in known]
-        if others and (self._apart is not None or not self._changed):
-            self._changed = not all(of_batch(x, self._engine.given) for x in others)
-            if self._changed and self._apart is not None:
-                raise Refused(LOADERS)
-
-=======
-            total += engine.clipped_sum(loss, *few, stop - start)
-        self._given.taken()
-        return total
-
->>>>>>> torchmix
     def _probe(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Try the model on made-up inputs, once for each way in which it is called."""
         leaves, shape = leaves_of((inputs, keywords, ()))
@@ -405,15 +362,9 @@ class PrivateTraining:
 
     def certificate(self) -> Certificate:
         """The guarantee of everything released so far: every intermediate model included."""
-<<<<<<< HEAD
         self._belongings.check()
-        assumptions = self._assumptions + (CHANGED,) * self._made_rows
-        assumptions += self._resumed
-=======
-        assumptions = self._assumptions + (CHANGED,) * (
-            self._given.changed or self._watch_over.outside
-        )
->>>>>>> torchmix
+        changed = self._given.changed or self._watch_over.outside
+        assumptions = self._assumptions + (CHANGED,) * changed + self._resumed
         found = self._run.certify(assumptions=assumptions, settings=self.settings())
         if self.finished:
             self._run.settle(found)

@@ -78,7 +78,7 @@ def check_memory(
     belongings: Belongings, model: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]
 ) -> None:
     """Refuse a model that adds up what it has seen, anywhere it can be reached."""
-    made = _made_up(tree_map(_skeleton, (inputs, keywords)), SIZES[0])
+    made = made_up(tree_map(skeleton, (inputs, keywords)), SIZES[0])
 
     def run() -> None:
         device = next(model.parameters()).device
