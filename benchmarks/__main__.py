@@ -29,6 +29,7 @@ NAMES = (
     "sparse_speed",
     "passes",
     "correlated",
+    "stream_speed",
     "online",
     "torch_speed",
     "torch_processes",

@@ -63,6 +63,7 @@ from .checks import (
     within_budget,
 )
 from .densities import densities
+from .foreign import foreign
 from .further import further
 from .geometry import geometry
 from .integers import coarse, integers
@@ -929,8 +930,8 @@ def accounting() -> Iterator[Mutant]:
         "randomised response with half its epsilon",
         (
             kinds,
-            "_randomised_response_renyi",
-            _half_first(kinds._randomised_response_renyi),
+            "randomised_response_renyi",
+            _half_first(kinds.randomised_response_renyi),
         ),
         (kinds, "pure_distribution", _half_first(kinds.pure_distribution)),
     )
@@ -1153,6 +1154,7 @@ ALL: list[Mutant] = [
         further,
         users,
         tuning,
+        foreign,
     )
     for mutant in family()
 ]

@@ -12,7 +12,6 @@ that is how a neighbour under zero_out holds an empty record. They may be there 
 from __future__ import annotations
 
 import pickle
-import random
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any, Literal
@@ -22,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from privopt.noise.random_numbers import same_random_numbers
+from privopt.noise.random_numbers import draw_again, same_random_numbers
 from privopt.noise.source import fresh_name
 from privopt.privacy.budget import Refused
 
@@ -148,9 +147,7 @@ class _Digested(Dataset[Any]):
         return len(self._data)
 
     def __getitem__(self, index: int) -> bytes | None:
-        torch.default_generator.manual_seed(0)
-        random.seed(0)
-        np.random.seed(0)  # noqa: NPY002
+        draw_again()
         return digest_of(self._data[index], self._key)
 
 
