@@ -23,6 +23,7 @@ from privopt.torch import (
     gradients,
     make_private,
     probe,
+    watch,
 )
 from privopt.torch.private import PrivateTraining
 from privopt.torch.reachable import Reachable
