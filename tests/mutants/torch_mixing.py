@@ -185,7 +185,7 @@ def mixing() -> Iterator[Mutant]:
         "a loss is looked at once for its code, and is taken when it mixes later",
         steps(switched(False), switched(True)),
         (Reachable, "_function", lambda self, function: (function.__code__,)),
-        *((watch, "WHOLE", 0.0), (watch, "PART", 0.0)),  # nor found by chance
+        *((watch, "WHOLE", 1e-300), (watch, "PART", 0.0)),  # nor found by chance
     )
     yield mutant(
         "a loss that weighs by the batch, with its targets in a closure, is taken",
