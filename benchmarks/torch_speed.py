@@ -135,6 +135,7 @@ def ours(
     noise: str = "independent",
     cuts: int = 1,
     secure: bool = False,
+    examples: str = "checked",
 ) -> Step:
     """As a user would: clip, sum, add noise, update; ``cuts`` parts of a batch save memory.
 
@@ -156,6 +157,7 @@ def ours(
         microbatch=len(x) // cuts if cuts > 1 else None,
         compile=compiled,
         device_noise=not secure,
+        examples=examples,
     )
     batches = (batch for _ in range(epochs) for batch in private.loader)
     last = x.dim() == 4 and x.stride(1) == 1
@@ -237,6 +239,7 @@ WAYS: dict[str, Callable[[nn.Module, Tensor, Tensor], Step]] = {
     "ordinary": ordinary,
     "ordinary, compiled": lambda model, x, y: ordinary(model, x, y, compiled=True),
     "privopt": ours,
+    "privopt, apart": lambda model, x, y: ours(model, x, y, examples="apart"),
     "privopt, compiled": lambda model, x, y: ours(model, x, y, compiled=True),
     "privopt, compiled, ChaCha20": lambda model, x, y: ours(
         model, x, y, compiled=True, secure=True

@@ -3,3 +3,7 @@
 import os
 
 os.environ["PRIVOPT_CACHE"] = "off"
+
+
+def pytest_addoption(parser):
+    parser.addoption("--programs", type=int, default=30, help="random training programs of a kind")

@@ -78,6 +78,7 @@ from .regressions import regressions
 from .runs import runs
 from .streams import streams
 from .torch_bugs import training
+from .torch_mixing import mixing
 from .torch_models import models
 from .torch_state import state as torch_state
 from .tuning import tuning
@@ -1149,6 +1150,7 @@ ALL: list[Mutant] = [
         masks,
         training,
         torch_state,
+        mixing,
         processes,
         models,
         further,

@@ -255,7 +255,7 @@ def _one_norm(self: ClippedSums, step: int) -> Any:
 
 
 def _piece_by_piece(
-    self: Engine, gradients: Any, count: int, margin: float, keep: Any
+    self: Engine, gradients: Any, count: int, margin: float, keep: Any, weights: Any = None
 ) -> tuple[list[torch.Tensor], None]:
     sums = {p: torch.zeros(p.numel(), dtype=self.dtype) for p in self.parameters}
     for unit in self.units:
@@ -263,7 +263,8 @@ def _piece_by_piece(
             factors = self.clip.factors(piece.squared_norms(), 1, margin)
             rows = torch.nan_to_num(piece.dense(), 0.0, 0.0, 0.0)
             sums[parameter] += Dense(rows).weighted_sum(factors)
-    return list(sums.values()), None
+    parts = torch.cat(list(sums.values()))
+    return list(sums.values()) if weights is None else [parts] * len(weights), None
 
 
 def _filling_counts(self: CompiledSum, count: int, device: torch.device) -> torch.Tensor:

@@ -155,14 +155,17 @@ def large_sums() -> str | None:
 
 # ---------------------------------------------------------------- bugs
 def models() -> Iterator[Mutant]:
-    def mutant(name: str, check: Check, *patch: Any) -> Mutant:
-        return Mutant(f"torch: {name}", (patch,), check, "refusal")
+    def mutant(name: str, check: Check, *patch: Any, also: tuple[Any, ...] = ()) -> Mutant:
+        return Mutant(f"torch: {name}", (patch, *also), check, "refusal")
 
-    run, other = probe._run, probe._with_other
+    def blind(owner: Any, name: str) -> tuple[Any, str, Any]:
+        return owner, name, lambda *given: None
 
-    def evaluated(engine: Engine, made: Any) -> Any:
+    run, other = probe._run, probe.with_other
+
+    def evaluated(engine: Engine, made: Any, seed: int = 0) -> Any:
         engine.model.eval()
-        return run(engine, made)
+        return run(engine, made, seed)
 
     yield mutant(
         "a model is tried in evaluation only",
@@ -172,12 +175,13 @@ def models() -> Iterator[Mutant]:
     yield mutant(
         "a model is tried with another first row only",
         model_refused(lambda m, h: h + F.pad(h.detach()[1:], (0, 0, 0, 1))),
-        *(probe, "_with_other", lambda row: other(0) if row == 0 else lambda x: x),
+        *(probe, "with_other", lambda row, turn=0: other(0) if row == 0 else lambda x: x),
+        also=(blind(probe, "_check_left_out"),),
     )
     yield mutant(
         "gradients that are mixed on the way back are not seen",
         model_refused(_hooked),
-        *(probe, "_check_backward", lambda engine, made: None),
+        *(probe, "_check_backward", lambda *given: False),
     )
     yield mutant(
         "a new buffer in the place of another is not seen",
@@ -187,7 +191,7 @@ def models() -> Iterator[Mutant]:
     yield mutant(
         "a model that remembers examples is taken",
         model_refused(_remembered),
-        *(probe, "_unlike", lambda a, b: False),
+        *(probe, "_unlike", lambda a, b, wider=1: False),
     )
     yield mutant(
         "an object that holds a batch is taken",
@@ -217,12 +221,14 @@ def models() -> Iterator[Mutant]:
     yield mutant(
         "a loss that sees the outputs of others is taken",
         loss_refused(_sees_its_pair),
-        *(engine_module, "check_rows", lambda losses, edges: None),
+        *blind(engine_module, "check_rows"),
+        also=(blind(engine_module, "check_exchanged"),),
     )
     yield mutant(
         "a loss that sees the batch without a gradient is taken",
         loss_refused(_over_the_batch),
-        *(engine_module, "check_half", lambda *arguments: None),
+        *blind(engine_module, "check_half"),
+        also=(blind(engine_module, "check_exchanged"),),
     )
     yield mutant(
         "a penalty on weights is dropped",

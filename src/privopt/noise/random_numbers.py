@@ -10,26 +10,37 @@ import numpy as np
 import torch
 
 
-def draw_again() -> None:
+def draw_again(seed: int = 0) -> None:
     """On the CPU, from here on the random numbers that ``same_random_numbers`` began with."""
     # Not torch.manual_seed: it would reach devices whose state is not put back.
-    torch.default_generator.manual_seed(0)
-    random.seed(0)
-    np.random.seed(0)  # noqa: NPY002
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
 
 
 @contextmanager
-def same_random_numbers(device: torch.device | None = None) -> Iterator[None]:
-    """The same random numbers in every run inside, and the user's own afterwards."""
+def same_random_numbers(device: torch.device | None = None, seed: int = 0) -> Iterator[None]:
+    """The same random numbers in every run inside with one seed, and the user's own afterwards."""
     python, arrays = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
         cuda = device is not None and device.type == "cuda"
         with torch.random.fork_rng([device] if cuda else []):
-            draw_again()
+            draw_again(seed)
             if cuda:
                 with torch.cuda.device(device):
-                    torch.cuda.manual_seed(0)
+                    torch.cuda.manual_seed(seed)
             yield
     finally:
         random.setstate(python)
         np.random.set_state(arrays)  # noqa: NPY002
+
+
+def luck(device: torch.device | None = None) -> bytes:
+    """Where the generators stand that a user's code draws from by default."""
+    states = [torch.get_rng_state()]
+    if device is not None and device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    words = hash((random.getstate(), repr(np.random.get_state(legacy=True)[2:])))  # noqa: NPY002
+    arrays = np.random.get_state(legacy=True)[1]  # noqa: NPY002
+    drawn = b"".join(state.numpy().tobytes() for state in states)
+    return drawn + np.asarray(arrays).tobytes() + str(words).encode()

@@ -9,12 +9,12 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import (
     ConcatDataset,
     DataLoader,
@@ -31,6 +31,7 @@ from privopt.noise.random_numbers import same_random_numbers
 from privopt.oracle.sampling import COUPLING, GeometricSkips, Sampler
 from privopt.privacy.budget import Refused
 from privopt.privacy.events import FULL, ROOT, Cell, Sampling
+from privopt.torch.collation import Collate, Records
 from privopt.torch.processes import Processes
 from privopt.torch.progress import Progress
 
@@ -263,6 +264,7 @@ class PrivateLoader:
         self._drawn: dict[int, np.ndarray] = {}
         self.done = 0  # steps that are over
         self.waiting: int | None = None  # examples of the batch that waits for its step
+        self.given: tuple[tuple[torch.Tensor, int], ...] = ()  # its tensors, and their versions
 
     def __len__(self) -> int:
         return self._schedule.steps_per_epoch
@@ -278,13 +280,14 @@ class PrivateLoader:
             if self.done != step:
                 raise Refused("each batch is stepped once, before the next one is drawn.")
             self.waiting = len(self._members(step))
+            self.given = tuple([(x, x._version) for x in _tensors(batch)])
             yield batch
 
     def stepped(self) -> None:
         """The waiting batch is used up."""
         self._drawn.pop(self.done, None)
         self.done += 1
-        self.waiting = None
+        self.waiting, self.given = None, ()
         self._progress.stepped(self.done)
 
     def resume(self, done: int) -> None:
@@ -298,22 +301,28 @@ class PrivateLoader:
 
     def _batches(self, steps: range) -> Iterator[Any]:
         data, collate = self._loader.dataset, self._loader.collate_fn
-        if isinstance(data, TensorDataset) and collate is default_collate:
+        if type(data) is TensorDataset and collate is default_collate:
             for step in steps:
                 index = torch.from_numpy(self._members(step))
                 yield [tensor[index.to(tensor.device)] for tensor in data.tensors]
             return
         if collate is not default_collate and not self._collates:
+            Collate(collate, data).check()
             check_collate(collate, data)
             self._collates = True
         yield from DataLoader(
-            data,
+            Records(data),
             batch_sampler=_Lists(self, steps),
-            collate_fn=_Collate(collate, data),
+            collate_fn=Collate(collate, data),
             num_workers=self._loader.num_workers,
             pin_memory=self._loader.pin_memory,
             worker_init_fn=self._loader.worker_init_fn,
         )
+
+
+def _tensors(batch: Any) -> list[torch.Tensor]:
+    leaves = tree_leaves(dict(batch) if isinstance(batch, Mapping) else batch)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 class _Lists:
@@ -326,16 +335,3 @@ class _Lists:
     def __iter__(self) -> Iterator[list[int]]:
         for step in self._steps:
             yield self._loader._members(step).tolist()
-
-
-class _Collate:
-    """Collate, also of no examples: the first record lends its shape."""
-
-    def __init__(self, collate: Any, data: Any) -> None:
-        self._collate, self._data = collate, data
-
-    def __call__(self, examples: list[Any]) -> Any:
-        if examples:
-            return self._collate(examples)
-        one = self._collate([self._data[0]])
-        return tree_map(lambda x: x[:0] if isinstance(x, torch.Tensor) else x, one)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,7 +80,7 @@ def by_example(
         shape: list[Any] = []
         inside = True
         try:
-            with unrecorded():  # layers inside belong to this part
+            with unrecorded(), own_weights(part.module):  # layers inside belong to this part
                 columns = iter(_mapped(part, one, copies, [leaves[i] for i in chosen], count))
         finally:
             inside = False
@@ -95,6 +95,19 @@ def by_example(
         return tree_unflatten(found, shape[0])
 
     return run
+
+
+@contextmanager
+def own_weights(module: nn.Module) -> Iterator[None]:
+    """Recurrent layers keep a second list of their weights, and copies would stay in it."""
+    names = ("_flat_weights", "_flat_weight_refs")
+    inner = [m for m in module.modules() if isinstance(m, nn.RNNBase)]
+    before = [{name: vars(m)[name] for name in names if name in vars(m)} for m in inner]
+    try:
+        yield
+    finally:
+        for m, held in zip(inner, before, strict=True):
+            vars(m).update(held)
 
 
 PLAIN = (bool, int, float, str, torch.dtype, torch.device, type(None))

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_map
 from privopt.privacy.budget import Refused
 from privopt.torch.arguments import arguments_of, leaves_of
 from privopt.torch.engine import Engine
-from privopt.torch.losses import LossFunction, identity, kind
+from privopt.torch.losses import LossFunction, identity
 from privopt.torch.rounding import slack
 
 FEW = 64
@@ -58,12 +58,13 @@ class CompiledSum:
         others = [(i, leaf) for i, leaf in enumerate(leaves) if not isinstance(leaf, Tensor)]
         rows = [_filled(leaves[i], self.size) for i in places]
         device = engine.parameters[0].device
-        keep = self._mask(count, device)
+        keep, mark = self._mask(count, device), engine.mark(loss)
         key = (
             (self._backend, self.size, engine.clip, engine.margin(device.type)),
             (slack(engine.dtype), slack(engine.dtype, convolved=True)),
             engine.shape(),
             identity(loss),
+            (mark, engine.manner),
             spec if isinstance(spec, int) else str(spec),
             tuple([(row.shape, row.dtype) for row in rows]),
             repr(others) if others else None,
@@ -72,7 +73,7 @@ class CompiledSum:
             engine.structure,
             engine.structure.modes(),
         )
-        if key not in self._graphs or kind(loss) not in engine.known:
+        if key not in self._graphs or mark not in engine.known:
             # A few as they are: checks look at values, which a graph cannot do.
             few = min(count, FEW)
             cut = tree_map(lambda x: x[:few] if isinstance(x, Tensor) else x, leaves)

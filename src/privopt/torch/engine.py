@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils._pytree import tree_map
 
+from privopt.noise.source import SecureSource
 from privopt.privacy.budget import Refused
 from privopt.torch.by_example import Part, by_example
 from privopt.torch.clip import Clip
@@ -26,14 +27,15 @@ from privopt.torch.losses import (
     LossFunction,
     border,
     check_count,
+    check_exchanged,
     check_half,
     check_history,
     check_rows,
-    kind,
     uses_by_itself,
 )
 from privopt.torch.pieces import Dense, Piece, Rule, merged, squared_norms
-from privopt.torch.rounding import HALF, margin
+from privopt.torch.reachable import Reachable
+from privopt.torch.rounding import HALF, WIDE_MARGIN, margin
 from privopt.torch.structure import Structure, same_buffers
 
 
@@ -84,7 +86,10 @@ class Engine:
         self.units: list[Unit] = list(_units("", model, set()))
         self._recording = False
         self.losses: Tensor | None = None  # of the last examples, for whoever releases their sum
-        self.known: set[Any] = set()  # losses that were seen to take their examples one by one
+        self.known: set[int] = set()  # losses that were seen to take their examples one by one
+        self.coins = SecureSource().apart()  # of checks: neither the noise's nor the batches'
+        self.manner = 0  # what the model can get at, as it was tried last
+        self.given: tuple[Tensor, ...] = ()  # the tensors of the loader's batch
 
     def like(self) -> Tensor:
         """Zeros in the shape, type and place of a sum."""
@@ -112,6 +117,10 @@ class Engine:
         half = any(p.dtype in HALF for p in self.parameters)
         return margin(self.dtype, half or torch.is_autocast_enabled(device), device, self.crowd)
 
+    def mark(self, loss: LossFunction) -> int:
+        """What a loss computes: a lambda is a new object in every step, and still the same."""
+        return Reachable(loss, self.model).mark
+
     # ------------------------------------------------------------ one batch
     def clipped_sum(
         self,
@@ -133,12 +142,13 @@ class Engine:
         targets: tuple[Any, ...],
         count: int,
         keep: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> tuple[list[Tensor], Tensor | None]:
         """Clipped sums of all parameters, flat, and whether they are of no use.
 
         ``keep`` marks the examples that count; the others fill a batch up to a fixed size. No value
         is looked at then: an example that counts and is not finite spoils the sums, and the second
-        answer says so.
+        answer says so. ``weights``, one row for each sum that is wanted, are for checks.
         """
         device = self.parameters[0].device.type
         room = self.margin(device)
@@ -156,7 +166,8 @@ class Engine:
                     "leave without noise."
                 )
             edges: list[Any] = [edge for unit in self.units for edge in _edges(unit)]
-            if keep is None and count > 1 and kind(loss) not in self.known:
+            looking = keep is None and weights is None and count > 1
+            if looking and (mark := self.mark(loss)) not in self.known:
                 check_history(losses)
                 if uses_by_itself(losses, edges, self.parameters):
                     if not any(isinstance(unit, Layer) for unit in self.units):
@@ -166,16 +177,30 @@ class Engine:
                         )
                     self.run_example_by_example()
                     return self.clipped(loss, inputs, keywords, targets, count)
-                check_rows(losses, border(losses, edges))
+                check_rows(losses, border(losses, edges, output), room >= WIDE_MARGIN)
                 check_half(loss, losses, output, targets)
-                self.known.add(kind(loss))
+                check_exchanged(loss, output, targets, count, self)
+                self.known.add(mark)
             self.losses = losses.detach()
             # One gradient of ones: each example's loss depends on that example alone.
             found = torch.autograd.grad(losses, edges, torch.ones_like(losses), allow_unused=True)
             with torch.no_grad(), torch.autocast(device, enabled=False):
-                return self._sums(iter(found), count, room, keep)
+                return self._sums(iter(found), count, room, keep, weights)
         finally:
             self.forget()
+
+    def weighed(
+        self,
+        loss: LossFunction,
+        inputs: tuple[Any, ...],
+        keywords: dict[str, Any],
+        targets: tuple[Any, ...],
+        count: int,
+        weights: Tensor,
+    ) -> Tensor:
+        """Clipped gradients added up with weights, one sum for each row of them: for checks."""
+        parts, _ = self.clipped(loss, inputs, keywords, targets, count, None, weights)
+        return torch.stack(parts)
 
     def forget(self) -> None:
         """Drop what the last batch left behind."""
@@ -188,6 +213,7 @@ class Engine:
         count: int,
         margin: float,
         keep: Tensor | None,
+        weights: Tensor | None = None,
     ) -> tuple[list[Tensor], Tensor | None]:
         pieces: dict[nn.Parameter, list[Piece]] = {p: [] for p in self.parameters}
         groups: list[set[nn.Parameter]] = []
@@ -213,11 +239,19 @@ class Engine:
             # Zero times NaN is NaN: what is not finite has to be taken out of the sums.
             found = {p: [piece.without(dropped) for piece in many] for p, many in found.items()}
             factors = {p: factor.masked_fill(dropped, 0) for p, factor in factors.items()}
-        sums: list[Tensor] = []
-        for parameter in self.parameters:
-            parts = [p.weighted_sum(factors[parameter]) for p in found.get(parameter, ())]
-            sums.append(sum(parts[1:], parts[0]) if parts else zero.new_zeros(parameter.numel()))
-        return sums, lost
+
+        def added(weights: Tensor | None) -> list[Tensor]:
+            sums: list[Tensor] = []
+            for parameter in self.parameters:
+                factor = factors[parameter] if weights is None else factors[parameter] * weights
+                parts = [p.weighted_sum(factor) for p in found.get(parameter, ())]
+                empty = zero.new_zeros(parameter.numel())
+                sums.append(sum(parts[1:], parts[0]) if parts else empty)
+            return sums
+
+        if weights is not None:
+            return [torch.cat(added(row)) for row in weights], None
+        return added(None), lost
 
     def _pieces(
         self, unit: Unit, gradients: Iterator[Tensor | None], count: int

@@ -8,6 +8,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from privopt.privacy.budget import Refused
+
+ACCUMULATED = (
+    "gradients of the last private step have not been used: noise is added once per step, so they "
+    "are not accumulated. Call optimizer.step() or zero_grad() first; for a larger batch, set the "
+    "loader's batch_size, and microbatch for memory."
+)
+
 
 class Gradients:
     """The ``grad`` of all trained parameters. Its memory is nobody else's."""
@@ -16,6 +24,12 @@ class Gradients:
         self._parameters = parameters
         self._flat: Tensor | None = None
         self._views: list[Tensor] = []
+
+    def check_used(self) -> None:
+        """Refuse to write over gradients that no optimizer has seen."""
+        grads = [p.grad for p in self._parameters if p.grad is not None]
+        if any(bool(grad.any()) for grad in grads):
+            raise Refused(ACCUMULATED)
 
     def fill(self, noisy: Tensor, divisor: float) -> None:
         """Set all gradients to a released vector over the public divisor."""

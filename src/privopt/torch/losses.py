@@ -8,7 +8,6 @@ two, so that rounding does not matter.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -17,7 +16,9 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 from torch.utils._pytree import tree_leaves, tree_map
 
+from privopt.noise.random_numbers import luck, same_random_numbers
 from privopt.privacy.budget import Refused
+from privopt.torch.exchange import apart_by, kept, largest, loss_moves
 
 LossFunction = Callable[..., Tensor]
 
@@ -26,6 +27,11 @@ MIXED = (
     "a loss that is computed example by example."
 )
 CLOSE = 1e-3
+HALF_CLOSE = 3e-2
+LOST = 32 * 2.0**-24
+"""Half precision has nothing between zero and 2^-24."""
+TRIES = 9
+"""Exchanges of a loss that is looked at; each draws other random numbers."""
 DIGIT = 3
 """Bits of an example's number that choose its weight, at a time."""
 
@@ -54,30 +60,24 @@ def identity(loss: LossFunction) -> Any:
     return loss.__code__, tuple(values), repr((loss.__defaults__, loss.__kwdefaults__))
 
 
-def kind(loss: LossFunction) -> Any:
-    """Its code alone, whatever tensors it was made with."""
-    while isinstance(loss, partial):
-        loss = loss.func
-    return getattr(loss, "__code__", None) or Same(loss)
-
-
-def check_count(losses: object, count: int) -> None:
+def check_count(losses: object, count: int, gradient: bool = True) -> None:
     """One number for each example, with a gradient. How many there are is secret under sampling."""
     if not isinstance(losses, Tensor) or losses.shape != (count,):
         raise Refused(
             'the loss must be one number for each example of the batch: use reduction="none", and '
             "average within an example only."
         )
-    if not losses.requires_grad:
+    if gradient and not losses.requires_grad:
         raise Refused("the loss has no gradient: it does not depend on the model's parameters.")
 
 
-def check_rows(losses: Tensor, edges: Sequence[Any]) -> None:
+def check_rows(losses: Tensor, edges: Sequence[Any], half: bool = False) -> None:
     """Refuse a loss in which one example's value moves with what another one's layers gave.
 
-    Examples whose numbers differ have different weights in one of the rounds.
+    Examples whose numbers differ have different weights in one of the rounds. In half precision
+    weights are one and two: a larger factor would bring back what was too small for a number.
     """
-    count = len(losses)
+    count, digit = len(losses), 1 if half else DIGIT
     if count < 2 or not edges:
         return
 
@@ -86,14 +86,14 @@ def check_rows(losses: Tensor, edges: Sequence[Any]) -> None:
 
     plain = gradients(torch.ones_like(losses))
     numbers = torch.arange(count, device=losses.device)
-    for low in range(0, (count - 1).bit_length(), DIGIT):
-        weights = torch.exp2(((numbers >> low) % (1 << DIGIT)).to(losses.dtype))
+    for low in range(0, (count - 1).bit_length(), digit):
+        weights = torch.exp2(((numbers >> low) % (1 << digit)).to(losses.dtype))
         for one, other in zip(plain, gradients(weights), strict=True):
-            if one is not None and other is not None and _moved(one, other, weights):
+            if one is not None and other is not None and _moved(one, other, weights, half):
                 raise Refused(MIXED)
 
 
-def _moved(one: Tensor, other: Tensor, weights: Tensor) -> bool:
+def _moved(one: Tensor, other: Tensor, weights: Tensor, half: bool) -> bool:
     """Whether a row has changed by more than its weight. What is not finite is dropped later."""
     if not one.numel():
         return False
@@ -105,11 +105,13 @@ def _moved(one: Tensor, other: Tensor, weights: Tensor) -> bool:
     expected, other = (torch.where(finite, x, 0.0) for x in (expected, other))
     largest = torch.linalg.vector_norm(expected, torch.inf, dim=1)
     moved = torch.linalg.vector_norm(other - expected, torch.inf, dim=1)
-    return bool((moved > CLOSE * largest + least).any())
+    if half:  # numbers on the way may have been lost, which has no upper bound here
+        least += CLOSE * float(largest.max()) + LOST
+    return bool((moved > (HALF_CLOSE if half else CLOSE) * largest + least).any())
 
 
 def check_half(loss: LossFunction, losses: Tensor, output: Any, targets: tuple[Any, ...]) -> None:
-    """Refuse a loss that sees the batch without a gradient: its size, its classes, its median.
+    """Refuse a loss that sees how many examples there are.
 
     Half of the examples must get the losses they have among all of them. A loss that draws random
     numbers, or that cannot be cut, is not judged.
@@ -121,22 +123,37 @@ def check_half(loss: LossFunction, losses: Tensor, output: Any, targets: tuple[A
 
     def part(stop: int) -> Tensor:
         cut = tree_map(lambda x: x[:stop] if isinstance(x, Tensor) else x, (output, targets))
-        return loss(cut[0], *cut[1])
+        with kept(loss), same_random_numbers(losses.device):
+            start = luck(losses.device)
+            found = loss(cut[0], *cut[1])
+            lucky.append(luck(losses.device) != start)
+        return found
 
+    lucky: list[bool] = []
     half = count // 2
     with torch.no_grad():
         try:
             again, few = part(count), part(half)
         except Exception:
             return
-    if _unlike(again, losses) or few.shape != (half,):
+    if any(lucky):
         return
-    if _unlike(few, losses[:half]):
+    size = max([1.0, *(largest(x) for x in given if x.is_floating_point())])
+    if apart_by(losses.detach(), again, CLOSE, size) > 1 or few.shape != (half,):
+        return
+    if apart_by(losses.detach()[:half], few, CLOSE, size) > 1:
         raise Refused(MIXED)
 
 
-def _unlike(a: Tensor, b: Tensor) -> bool:
-    return not torch.allclose(a.double(), b.detach().double(), CLOSE, 1e-12, equal_nan=True)
+def check_exchanged(
+    loss: LossFunction, output: Any, targets: tuple[Any, ...], count: int, engine: Any
+) -> None:
+    """Refuse a loss that sees the batch without a gradient: its classes, its median, its weights.
+
+    With other examples in the place of some, the rest must keep their losses and slopes.
+    """
+    if loss_moves(loss, output, targets, count, engine, TRIES) > 1:
+        raise Refused(MIXED)
 
 
 def uses_by_itself(losses: Tensor, edges: Sequence[Any], trained: Sequence[nn.Parameter]) -> bool:
@@ -146,11 +163,19 @@ def uses_by_itself(losses: Tensor, edges: Sequence[Any], trained: Sequence[nn.Pa
     return any(id(getattr(node, "variable", None)) in ids for node in passed)
 
 
-def border(losses: Tensor, edges: Sequence[Any]) -> list[Any]:
-    """The recorded places that the losses see first: a backward pass to them leaves the model out.
-    Copies of parameters, one for each example, are such places wherever they are used."""
-    _, met = _history(losses, _nodes(edges))
-    return [edge for edge in edges if not isinstance(edge, GradientEdge) or edge.node in met]
+def border(losses: Tensor, edges: Sequence[Any], output: Any) -> list[Any]:
+    """The places that the losses see first, of the output and of what was recorded: a backward
+    pass to them leaves the model out."""
+    outputs = [x for x in tree_leaves(output) if isinstance(x, Tensor) and x.requires_grad]
+    ends = _nodes(edges) | {x.grad_fn for x in outputs}
+    passed, met = _history(losses, ends)
+    copies = {id(getattr(node, "variable", None)) for node in passed}
+    seen = [
+        edge
+        for edge in edges
+        if (edge.node in met if isinstance(edge, GradientEdge) else id(edge) in copies)
+    ]
+    return seen + [x for x in outputs if x.grad_fn in met]
 
 
 def check_history(losses: Tensor) -> None:

@@ -19,7 +19,8 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from privopt.privacy.budget import Refused
 from privopt.privacy.events import FULL, Cell
-from privopt.torch.batches import PrivateLoader, Schedule, _Collate, check_collate
+from privopt.torch.batches import PrivateLoader, Schedule, check_collate
+from privopt.torch.collation import Collate
 from privopt.torch.fingerprints import EMPTY, EQUAL, digest_of
 
 ASSUMPTION = (
@@ -76,7 +77,7 @@ class PassLoader(PrivateLoader):
     def _batches(self, steps: range) -> Iterator[Any]:
         data, collate = self._loader.dataset, self._loader.collate_fn
         first: list[Any] = []  # lends its shape to steps without records
-        together = _Collate(collate, first)
+        together = Collate(collate, first)
         items = iter(
             DataLoader(
                 data,

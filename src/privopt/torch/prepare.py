@@ -37,10 +37,15 @@ from privopt.torch.plan import TrainingPlan, choose_plan
 from privopt.torch.private import PrivateTraining
 from privopt.torch.processes import Processes
 
-ASSUMPTIONS = (
-    "the output for one example depends on that example alone (tried on made-up inputs)",
-    "the loss of one example depends on its own output and target alone",
+ITEMS = "an item of the data set is one record, whatever else the data set holds"
+LOOP = "numbers that the training loop puts into model or loss are public"
+CHECKED = (
+    "examples do not meet: output and loss of each depends on that example alone (checked, on "
+    "made-up inputs and on some batches with records exchanged)",
+    LOOP,
+    ITEMS,
 )
+APART = ("examples do not meet: by construction, each is run by itself", LOOP, ITEMS)
 DEVICE_NOISE = "the noise comes from the device's own generator, which is not cryptographic"
 
 
@@ -62,6 +67,7 @@ def make_private(
     n_public: int | None = None,
     microbatch: int | None = None,
     compile: bool | str = False,
+    examples: str = "checked",
     device_noise: bool = False,
     equal_records: EqualRecords = "auto",
     loss_curve: float | None = None,
@@ -108,6 +114,10 @@ def make_private(
     compile : bool or str, default=False
         Compile the step, for batches filled up to a fixed size; a string names torch's backend.
         ``step`` then needs ``targets``, and a loss that uses nothing else.
+    examples : {"checked", "apart"}, default="checked"
+        ``checked``: batches run as one, under the assumption that examples do not meet, which is
+        checked. ``apart``: every example runs by itself, so that no code can mix them: slower.
+        The certificate names which.
     device_noise : bool, default=False
         On an accelerator, draw noise with its own generator instead of ChaCha20: faster, not
         cryptographic.
@@ -146,6 +156,12 @@ def make_private(
         raise ValueError(f"compile must be True, False or the name of a backend, got {compile!r}.")
     if compile and loss_curve is not None:
         raise ValueError("a compiled step keeps no losses: drop loss_curve or compile.")
+    if examples == "apart" and loss_curve is not None:
+        raise ValueError('examples apart keep no losses: drop loss_curve or examples="apart".')
+    if examples not in ("checked", "apart"):
+        raise ValueError(f'examples must be "checked" or "apart", got {examples!r}.')
+    if examples == "apart" and compile:
+        raise ValueError('a compiled step runs a batch as one: drop compile or examples="apart".')
     processes = Processes()
     iterable = in_passes(loader, n_public)
     loader = loader if iterable else check_loader(loader)
@@ -189,7 +205,8 @@ def make_private(
         made = lambda mechanism: TensorStream(mechanism, own)  # noqa: E731
         return Run(budget, declared, bits, what="torch", stream=made)
 
-    assumptions = ASSUMPTIONS + (DEVICE_NOISE,) * (device_noise and engine.like().is_cuda)
+    assumptions = CHECKED if examples == "checked" else APART
+    assumptions += (DEVICE_NOISE,) * (device_noise and engine.like().is_cuda)
     known, made = None, PassLoader if iterable else PrivateLoader
     batched = made(loader, schedule, plan.factorization.steps, processes, progress)
     account = account_for(ledger, dataset)
@@ -211,6 +228,7 @@ def make_private(
         plan,
         microbatch,
         compile=("inductor" if compile is True else compile) or None,
+        apart=examples == "apart",
         assumptions=assumptions + who.assumptions(),
         account=account if processes.first else None,
         processes=processes,

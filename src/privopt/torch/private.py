@@ -22,6 +22,7 @@ from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy import Budget, Certificate, Refused
 from privopt.privacy.certificate import round_up
 from privopt.privacy.factorizations import Independent
+from privopt.torch.apart import Apart
 from privopt.torch.arguments import leaves_of
 from privopt.torch.batches import PrivateLoader, Schedule
 from privopt.torch.belongings import Belongings
@@ -29,6 +30,7 @@ from privopt.torch.compiled import CompiledSum
 from privopt.torch.curve import LossCurve
 from privopt.torch.engine import Engine, Part
 from privopt.torch.fingerprints import Roster
+from privopt.torch.given import CHANGED, Given
 from privopt.torch.gradients import Gradients
 from privopt.torch.legs import Legs
 from privopt.torch.losses import LossFunction
@@ -38,6 +40,7 @@ from privopt.torch.plan import TrainingPlan
 from privopt.torch.probe import check_memory, probe
 from privopt.torch.processes import Processes
 from privopt.torch.states import GONE_ON, joined, noted_before, write_secret
+from privopt.torch.watch import Watch
 
 SAME_RECORDS = "the run went on with the records it began with, in the same order (not checked)"
 GUARD = "_privopt_guard"
@@ -63,6 +66,7 @@ class PrivateTraining:
         microbatch: int | None,
         *,
         compile: str | None,
+        apart: bool,
         assumptions: tuple[str, ...],
         account: Dataset | None,
         processes: Processes,
@@ -81,6 +85,9 @@ class PrivateTraining:
         self._gradients = Gradients(engine.parameters)
         self._belongings = Belongings(engine.model, engine.parameters)
         self._probed: set[Any] = set()
+        self._given = Given(engine, apart)
+        self._apart = Apart(engine) if apart else None
+        self._watch_over = Watch(engine, compile is not None)
         self._aligned = self._released = False
         self._processes = processes
         self._resumed: tuple[str, ...] = ()  # what the certificate of a resumed run assumes
@@ -196,6 +203,8 @@ class PrivateTraining:
         """
         processes = self._processes
         processes.check_unchanged()
+        if self._released:
+            self._gradients.check_used()
         self._begin()
         goals = targets if isinstance(targets, tuple) else (targets,)
 
@@ -223,15 +232,18 @@ class PrivateTraining:
         count = self.loader.waiting
         if count is None:
             raise Refused("step takes the batch that private.loader has just given, once.")
-        for leaf in leaves_of((inputs, keywords, goals))[0]:
-            if isinstance(leaf, Tensor) and (leaf.dim() == 0 or len(leaf) != count):
-                raise Refused(
-                    "step takes the examples that private.loader has just given, one row each; a "
-                    "tensor has another number of rows."
-                )
+        leaves, spec = leaves_of((inputs, keywords, goals))
+        rows = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        if any(leaf.dim() == 0 or len(leaf) != count for leaf in rows):
+            raise Refused(
+                "step takes the examples that private.loader has just given, one row each; a "
+                "tensor has another number of rows."
+            )
         if not self._engine.unchanged(self._like.device):
             raise Refused("the model has moved or trains other parameters: call make_private then.")
-        self._probe(inputs, keywords)
+        self._given.check(spec, rows, self.loader.given)
+        if self._apart is None:
+            self._probe(inputs, keywords)
         size = self._microbatch or max(count, 1)
         if self._compiled is not None:
             size = self._compiled.size
@@ -250,7 +262,9 @@ class PrivateTraining:
     ) -> Tensor:
         """The clipped gradients of the waiting examples; the model stays what it was."""
         with self._belongings.kept():
-            return self._clipped(loss, inputs, keywords, goals, count, size)
+            total = self._clipped(loss, inputs, keywords, goals, count, size)
+        self._given.taken()
+        return total
 
     def _clipped(
         self,
@@ -261,6 +275,10 @@ class PrivateTraining:
         count: int,
         size: int,
     ) -> Tensor:
+        if self._apart is None:
+            most = min(size, count)
+            rows, named, own = tree_map(_slice(0, most), (inputs, keywords, goals))
+            self._watch_over.look(loss, rows, named, own, most)
         if 0 < count <= size:
             return self._clipped_sum(loss, inputs, keywords, goals, count)
         total = self._like.new_zeros(self._width)
@@ -272,7 +290,7 @@ class PrivateTraining:
         return total
 
     def _clipped_sum(self, *arguments: Any) -> Tensor:
-        total = (self._compiled or self._engine).clipped_sum(*arguments)
+        total = (self._apart or self._compiled or self._engine).clipped_sum(*arguments)
         if self._curve is None:
             return total
         losses, self._engine.losses = self._engine.losses, None
@@ -286,7 +304,9 @@ class PrivateTraining:
             tuple([(x.dim(), x.dtype) if isinstance(x, Tensor) else repr(x) for x in leaves]),
             self._engine.structure,
             self._engine.structure.modes(),
+            self._watch_over.manner(),
         )
+        self._engine.manner = key[-1]
         if key not in self._probed:
             check_memory(self._belongings, self.model, inputs, keywords)
             with self._belongings.kept(look=True):
@@ -343,7 +363,8 @@ class PrivateTraining:
     def certificate(self) -> Certificate:
         """The guarantee of everything released so far: every intermediate model included."""
         self._belongings.check()
-        assumptions = self._assumptions + self._resumed
+        changed = self._given.changed or self._watch_over.outside
+        assumptions = self._assumptions + (CHANGED,) * changed + self._resumed
         found = self._run.certify(assumptions=assumptions, settings=self.settings())
         if self.finished:
             self._run.settle(found)
@@ -362,6 +383,7 @@ class PrivateTraining:
             "steps_per_epoch": self._schedule.steps_per_epoch,
             "clip_norm": self._engine.clip.norm,
             "clipping": self._engine.clip.kind,
+            "examples": "checked" if self._apart is None else "apart",
             "parameters": self._engine.size,
             **({} if self._curve is None else {"loss_curve": self._curve.bound}),
         }

@@ -6,7 +6,6 @@ data, and the model is left as it was.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,17 +15,24 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from privopt.noise.random_numbers import same_random_numbers
+from privopt.noise.random_numbers import luck, same_random_numbers
 from privopt.privacy.budget import Refused
 from privopt.torch.belongings import Belongings, attributes_kept
 from privopt.torch.clip import Clip
 from privopt.torch.engine import Engine, Layer, Part, _edges
-from privopt.torch.losses import kind
-from privopt.torch.rounding import WIDE_MARGIN
+from privopt.torch.exchange import kept
+from privopt.torch.made_up import made_up, skeleton, with_other
+from privopt.torch.rounding import HALF, WIDE_MARGIN
 from privopt.torch.structure import same_values
 
 SIZES = (3, 5)
 """Two batch sizes: what grows from one to the other is a batch dimension, whatever its length."""
+SCALES = ((1.0, 4), (0.02, 3), (30.0, 5), (1.0, 16))
+"""Sizes of made-up numbers and of batches that are tried further."""
+Restore = Callable[[], None]
+LUCKY = 32
+"""Seeds for a model that draws random numbers: a coin of one in ten shows with 97 percent."""
+HALF_SHARE = 3e-2
 
 
 def probe(engine: Engine, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
@@ -34,8 +40,15 @@ def probe(engine: Engine, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> 
 
     What cannot be settled is run example by example, where nothing can be mixed.
     """
-    shapes = tree_map(_skeleton, (inputs, keywords))
-    first = _made_up(shapes, SIZES[0])
+    with kept(engine.model) as reached:
+        _probe(engine, inputs, keywords, reached.restore)
+
+
+def _probe(
+    engine: Engine, inputs: tuple[Any, ...], keywords: dict[str, Any], restore: Restore
+) -> None:
+    shapes = tree_map(skeleton, (inputs, keywords))
+    first = made_up(shapes, SIZES[0])
     try:
         with attributes_kept(engine.model):  # what the first run leaves behind, the second sees
             small, again = _run(engine, first), _run(engine, first)
@@ -44,14 +57,17 @@ def probe(engine: Engine, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> 
                 "the model gives another output for the same made-up inputs: it remembers what it "
                 "has seen, or draws random numbers that torch does not know of."
             )
-        with attributes_kept(engine.model):
-            settled = _settle(engine, small, _run(engine, _made_up(shapes, SIZES[1])))
+        restore()  # from here on each try begins as the first one did
+        settled = _settle(engine, small, _run(engine, made_up(shapes, SIZES[1])))
         if settled and _rehearsed(engine, shapes):
-            _check_forward(engine, first, small)
+            _check_forward(engine, first, small, restore)
+            _check_further(engine, shapes, small.lucky, restore)
+            _check_left_out(engine, shapes, small.lucky, restore)
         else:
             engine.run_example_by_example()
-        with attributes_kept(engine.model):
-            _check_backward(engine, first)
+        for seed in range(LUCKY // 2):
+            if not _check_backward(engine, first, seed, restore):
+                break  # without luck, all tries are alike
     except Refused:
         raise
     except Exception:
@@ -62,7 +78,7 @@ def check_memory(
     belongings: Belongings, model: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]
 ) -> None:
     """Refuse a model that adds up what it has seen, anywhere it can be reached."""
-    made = _made_up(tree_map(_skeleton, (inputs, keywords)), SIZES[0])
+    made = made_up(tree_map(skeleton, (inputs, keywords)), SIZES[0])
 
     def run() -> None:
         device = next(model.parameters()).device
@@ -77,51 +93,118 @@ def check_memory(
         return  # made-up inputs do not suit this model
 
 
-def _check_forward(engine: Engine, made: Any, small: _Seen) -> None:
+def _check_forward(engine: Engine, made: Any, small: _Seen, restore: Restore) -> None:
     """Refuse a model in which a row sees another one."""
     size = SIZES[0]
     for row in range(size):
         others = [i for i in range(size) if i != row]
 
-        def depends(a: Tensor, b: Tensor, others: list[int] = others) -> bool:
-            return _length(a) == size and a.shape == b.shape and _unlike(a[others], b[others])
-
-        with attributes_kept(engine.model):
-            name = _differ(small, _run(engine, tree_map(_with_other(row), made)), depends)
-        if name:
-            raise Refused(
-                f"{name} sees other examples than its own: a layer before it mixes the "
-                "examples of a batch, and clipping cannot bound what one of them moves."
-            )
+        restore()
+        _check_same(small, _run(engine, tree_map(with_other(row), made)), size, others)
 
 
-def _check_backward(engine: Engine, made: Any) -> None:
-    """Refuse a model in which the gradient of one example moves with the loss of another, by a
-    hook or a function with a backward pass of its own."""
-    size = SIZES[0]
-    with _kept(engine.model), same_random_numbers(engine.parameters[0].device):
+def _check_same(one: _Seen, other: _Seen, size: int, rows: list[int]) -> None:
+    """Refuse other values in these rows."""
+
+    def depends(a: Tensor, b: Tensor) -> bool:
+        return _length(a) == size and a.shape == b.shape and _unlike(a[rows], b[rows])
+
+    name = _differ(one, other, depends)
+    if name:
+        raise Refused(
+            f"{name} sees other examples than its own: a layer before it mixes the "
+            "examples of a batch, and clipping cannot bound what one of them moves."
+        )
+
+
+def _check_further(engine: Engine, shapes: Any, lucky: bool, restore: Restore) -> None:
+    """The same with numbers and batches of other sizes, and with other luck."""
+    for seed in range(LUCKY if lucky else len(SCALES)):
+        scale, size = SCALES[seed % len(SCALES)]
+        row = seed % size
+        others = [i for i in range(size) if i != row]
+        made = made_up(shapes, size, scale, seed + 1)
         try:
-            with torch.enable_grad(), engine._record(size):
+            restore()
+            seen = _run(engine, made, seed + 1)
+            restore()
+            other = _run(engine, tree_map(with_other(row, seed), made), seed + 1)
+        except Refused:
+            raise
+        except Exception:
+            continue  # such numbers do not suit this model
+        _check_same(seen, other, size, others)
+
+
+def _check_left_out(engine: Engine, shapes: Any, lucky: bool, restore: Restore) -> None:
+    """Refuse a model in which rows see how many others there are. Without luck: two batches of
+    different sizes draw different numbers."""
+    if lucky:
+        return
+    size, few = SCALES[-1][1], SIZES[1]
+    made = made_up(shapes, size)
+    cut = tree_map(lambda x: x[:few] if isinstance(x, Tensor) else x, made)
+    try:
+        restore()
+        whole = _run(engine, made)
+        restore()
+        part = _run(engine, cut)
+    except Refused:
+        raise
+    except Exception:
+        return
+
+    def depends(a: Tensor, b: Tensor) -> bool:
+        both = _length(a) == size and _length(b) == few and a.shape[1:] == b.shape[1:]
+        return both and _unlike(a[:few], b, 10)
+
+    name = _differ(whole, part, depends)
+    if name:
+        raise Refused(
+            f"{name} sees how many examples there are: a layer before it mixes the examples of a "
+            "batch, and clipping cannot bound what one of them moves."
+        )
+
+
+def _check_backward(engine: Engine, made: Any, seed: int, restore: Restore) -> bool:
+    """Refuse a model in which the gradient of one example moves with the loss of another, by a
+    hook or a function with a backward pass of its own. Says whether random numbers were drawn."""
+    size, device = SIZES[0], engine.parameters[0].device
+    lucky: list[bool] = []
+    restore()
+
+    def turn(weights: Tensor) -> tuple[Tensor | None, ...]:
+        with same_random_numbers(device, seed):  # hooks may draw some, too
+            start = luck(device)
+            found = torch.autograd.grad(
+                losses, edges, weights, retain_graph=True, allow_unused=True
+            )
+            lucky.append(luck(device) != start)
+            return found
+
+    with _kept(engine.model):
+        try:
+            with same_random_numbers(device, seed), torch.enable_grad(), engine._record(size):
+                start = luck(device)
                 losses = _waves(_call(engine.model, made), size)
+                lucky.append(luck(device) != start)
             names = [unit.name for unit in engine.units for _ in _edges(unit)]
             edges: list[Any] = [edge for unit in engine.units for edge in _edges(unit)]
             weights = torch.ones_like(losses).expand(size + 1, size).clone()
             weights[1:] += 2 * torch.eye(size).to(weights)  # another loss for each in turn
-            plain, *turns = [
-                torch.autograd.grad(losses, edges, row, retain_graph=True, allow_unused=True)
-                for row in weights
-            ]
+            plain, *turns = [turn(row) for row in weights]
         finally:
             engine.forget()
-    for row, turn in enumerate(turns):
+    for row, found in enumerate(turns):
         others = [i for i in range(size) if i != row]
-        for name, a, b in zip(names, plain, turn, strict=True):
+        for name, a, b in zip(names, plain, found, strict=True):
             if a is not None and b is not None and _unlike(a[others], b[others]):
                 raise Refused(
                     f"the gradient at {_title(name)} depends on the losses of other examples: a "
                     "layer after it mixes them on the way back, and clipping cannot bound what "
                     "one of them moves."
                 )
+    return any(lucky)
 
 
 def _title(name: str) -> str:
@@ -131,14 +214,14 @@ def _title(name: str) -> str:
 def _rehearsed(engine: Engine, shapes: Any) -> bool:
     """Whether the engine finds the gradient that autograd finds, on made-up inputs."""
     size, model = SIZES[0], engine.model
-    args, kwargs = made = _made_up(shapes, size)
+    args, kwargs = made = made_up(shapes, size)
     device = engine.parameters[0].device
     clip, engine.clip = engine.clip, Clip(1e12)
 
     def loss(output: Any) -> Tensor:
         return _waves(output, size)
 
-    engine.known.add(kind(loss))
+    engine.known.add(engine.mark(loss))
     with _kept(model):
         if any(isinstance(unit, Part) for unit in engine.units):
             model.eval()  # dropout draws in another order there, and two runs must agree
@@ -147,7 +230,7 @@ def _rehearsed(engine: Engine, shapes: Any) -> bool:
                 found = engine.clipped_sum(loss, args, kwargs, (), size)
             with attributes_kept(model), same_random_numbers(device), torch.enable_grad():
                 total = loss(_call(model, made)).sum()
-            whole = torch.autograd.grad(total, engine.parameters, allow_unused=True)
+                whole = torch.autograd.grad(total, engine.parameters, allow_unused=True)
         except Exception:
             return False
         finally:
@@ -178,7 +261,7 @@ class _Seen(TorchFunctionMode):
         self.names: list[str] = []
         self.values: list[list[Tensor]] = []
         self.units: list[Layer | Part] = []
-        self.stray = False
+        self.stray = self.lucky = False
         self._inside: list[nn.Module] = []
         self._owners: dict[int, list[nn.Module]] = {}
         for unit in engine.units:
@@ -214,14 +297,16 @@ class _Seen(TorchFunctionMode):
         return result
 
 
-def _run(engine: Engine, made: Any) -> _Seen:
+def _run(engine: Engine, made: Any, seed: int = 0) -> _Seen:
     """What the layers and the output see, without gradients."""
-    model, seen = engine.model, _Seen(engine)
+    model, seen, device = engine.model, _Seen(engine), engine.parameters[0].device
     hooks = [hook for unit in engine.units for hook in seen.note(unit)]
-    with _kept(model) as before, same_random_numbers(engine.parameters[0].device), torch.no_grad():
+    with _kept(model) as before, same_random_numbers(device, seed), torch.no_grad():
         try:
+            start = luck(device)
             with seen:
                 output = _call(model, made)
+            seen.lucky = luck(device) != start
         finally:
             for hook in hooks:
                 hook.remove()
@@ -255,12 +340,14 @@ def _differ(one: _Seen, other: _Seen, unlike: Callable[[Tensor, Tensor], bool]) 
     return None
 
 
-def _unlike(a: Tensor, b: Tensor) -> bool:
+def _unlike(a: Tensor, b: Tensor, wider: float = 1.0) -> bool:
     """Up to rounding, which depends on the largest numbers around; devices add up in any order."""
     if a.shape != b.shape:
         return True
     wide = torch.complex128 if a.is_complex() else torch.float64
-    share = 1e-5 if a.device.type == "cpu" else 1e-3
+    share = wider * (1e-5 if a.device.type == "cpu" else 1e-3)
+    if a.dtype in HALF or b.dtype in HALF or torch.is_autocast_enabled(a.device.type):
+        share = HALF_SHARE
     finite = a[a.isfinite()].abs()
     room = 1e-6 + (share * float(finite.max()) if finite.numel() else 0.0)
     return not torch.allclose(a.to(wide), b.to(wide), 1e-4, room, equal_nan=True)
@@ -294,42 +381,6 @@ def _call(model: nn.Module, made: Any) -> Any:
 
 def _length(x: Tensor) -> int:
     return len(x) if x.dim() else -1
-
-
-class _Shape:
-    def __init__(self, x: Tensor) -> None:
-        self.shape, self.dtype, self.device = x.shape[1:], x.dtype, x.device
-
-
-def _skeleton(x: Any) -> Any:
-    return _Shape(x) if isinstance(x, Tensor) else x
-
-
-def _made_up(shapes: Any, size: int) -> Any:
-    def fill(x: Any) -> Any:
-        if not isinstance(x, _Shape):
-            return x
-        shape = (size, *x.shape)
-        if not x.dtype.is_floating_point:
-            return torch.zeros(shape, dtype=x.dtype, device=x.device)
-        count = math.prod(shape)
-        wave = torch.arange(count, dtype=torch.float32).mul_(1.7).sin_().reshape(shape)
-        return wave.to(device=x.device, dtype=x.dtype)
-
-    return tree_map(fill, shapes, is_leaf=lambda x: isinstance(x, _Shape))
-
-
-def _with_other(row: int) -> Callable[[Any], Any]:
-    """Puts other values into one row of a tensor."""
-
-    def change(x: Any) -> Any:
-        if not isinstance(x, Tensor):
-            return x
-        x = x.clone()
-        x[row] = ~x[row] if x.dtype == torch.bool else 1 - x[row]
-        return x
-
-    return change
 
 
 @contextmanager

@@ -1,0 +1,104 @@
+"""When the assumption that examples do not meet is checked again, on the records of a step.
+
+At the first step; whenever the model or the loss can get at something new; and at steps chosen by
+secret coins: now and then with a whole batch, more often with a small part of one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from privopt.privacy.budget import Refused
+from privopt.torch.engine import Engine
+from privopt.torch.exchange import check_batch, of_batch
+from privopt.torch.losses import LossFunction
+from privopt.torch.reachable import COUNTED, Reachable
+
+WHOLE = 1 / 128
+"""Share of steps whose batch is checked: two passes more. A compiled step is so much faster that
+these would count for more, so they are rarer there."""
+WHOLE_COMPILED = 1 / 400
+PART = 1 / 24
+FIRST = 2
+"""Ways in which records are exchanged when something is new; else one."""
+SMALL = 16
+"""A part of a batch is a sixteenth of it."""
+OFTEN = 16
+"""Changes that are checked with a whole batch. Of later ones only the loss is tried again, and a
+model not if a count is all that has changed: a temperature may fall in every step."""
+
+
+class Watch:
+    """What was seen so far, and what a step has to show."""
+
+    def __init__(self, engine: Engine, compiled: bool) -> None:
+        self._engine, self._compiled = engine, compiled
+        self._model: Reachable | None = None
+        self._counted = 0  # times that only a count in the model had changed
+        self._manners: set[int] = set()
+        self._losses: set[int] = set()
+        self.outside = False  # whether a loss held rows that are not the loader's
+
+    def manner(self) -> int:
+        """What the model can get at, as a number: another one if that has changed."""
+        known = self._model
+        if known is not None and known.same():
+            return known.mark
+        self._model = found = Reachable(self._engine.model)
+        if known is not None and known.only(COUNTED):
+            self._counted += 1
+            if self._counted > OFTEN:
+                found.mark = known.mark
+        return found.mark
+
+    def look(
+        self,
+        loss: LossFunction,
+        inputs: tuple[Any, ...],
+        keywords: dict[str, Any],
+        targets: tuple[Any, ...],
+        count: int,
+    ) -> None:
+        """Refuse a step in which examples meet, if it is this one's turn."""
+        if count < 2:
+            return
+        engine = self._engine
+        reached = Reachable(loss, engine.model)
+        manner, mark = self.manner(), reached.mark
+        self.outside = self.outside or _outside(reached, count, engine.given)
+        fresh = manner not in self._manners or mark not in self._losses
+        few = len(self._manners) + len(self._losses) <= OFTEN
+        whole = WHOLE_COMPILED if self._compiled else WHOLE
+        if (fresh and few) or engine.coins.random() < whole:
+            engine.known.discard(mark)
+            check_batch(engine, loss, inputs, keywords, targets, count, FIRST if fresh else 1)
+        elif engine.coins.random() < PART * (whole / WHOLE) and tree_leaves(targets):
+            self._look_at_few(loss, (inputs, keywords, targets), count)
+        self._manners.add(manner)
+        self._losses.add(mark)
+
+    def _look_at_few(self, loss: LossFunction, given: Any, count: int) -> None:
+        engine = self._engine
+        size = max(2, count // SMALL)
+        rows = torch.from_numpy(engine.coins.permutation(count)[:size])
+
+        def cut(x: Any) -> Any:
+            return x[rows.to(x.device)] if isinstance(x, Tensor) else x
+
+        try:
+            inputs, keywords, targets = tree_map(cut, given)
+            check_batch(engine, loss, inputs, keywords, targets, size)
+        except Refused:
+            raise
+        except Exception:
+            return  # the loss holds tensors of the whole batch
+
+
+def _outside(reached: Reachable, count: int, given: tuple[Tensor, ...]) -> bool:
+    """Whether a loss holds a tensor with a row for each example that somebody else has made."""
+    rows = [x for x in reached.met() if isinstance(x, Tensor) and x.dim() and len(x) == count]
+    return any(not x.requires_grad and not of_batch(x, given) for x in rows)
