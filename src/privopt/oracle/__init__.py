@@ -1,5 +1,6 @@
 """The rooms that see data: rows, queries, views, sealed values."""
 
+from privopt.oracle.column_shapes import ColumnHistograms, ShapeTables
 from privopt.oracle.coordinate_gradient import CoordinateGradient
 from privopt.oracle.gradient_difference import GradientDifference
 from privopt.oracle.incremental_gradient import VertexPath
@@ -26,6 +27,7 @@ from privopt.oracle.vertex_draw import VertexDraw
 
 __all__ = [
     "ClippedGradient",
+    "ColumnHistograms",
     "CoordinateClippedGradient",
     "CoordinateGradient",
     "CountPositive",
@@ -50,6 +52,7 @@ __all__ = [
     "Sampler",
     "Sealed",
     "Sensitivity",
+    "ShapeTables",
     "SquaresAlong",
     "VertexDraw",
     "VertexPath",

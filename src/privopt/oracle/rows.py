@@ -168,6 +168,10 @@ class RawRows(Rows, Protocol):
         """The same rows, handing one line of ``notes`` per record to weights in place of sizes."""
         ...
 
+    def widened(self, more: Callable[[Any], np.ndarray], width: int) -> RawRows:
+        """Rows that are not clipped, with ``width`` more features, made of each row alone."""
+        ...
+
 
 class ColumnRows(Rows, Protocol):
     """Rows that are kept sparse, and can be read by columns."""
@@ -262,3 +266,6 @@ class EmptyRows:
 
     def noted(self, notes: np.ndarray) -> EmptyRows:
         return self
+
+    def widened(self, more: Callable[[Any], np.ndarray], width: int) -> EmptyRows:
+        return EmptyRows(self.dimension + width, self.bounds)
