@@ -267,8 +267,9 @@ class LinearModel(Portable, ABC):
             coef = coef * declared.scale
         X = tamed(self._finite(X))
         scores = np.asarray(X @ coef.T)
-        if getattr(self, "shapes_", None) is not None:
-            scores = scores + added(X, self.plan_.facts.problem.shaped, self.shapes_)
+        shapes = getattr(self, "shapes_", None)
+        if shapes is not None:
+            scores = scores + added(X, self.plan_.facts.problem.shaped, shapes)
         if self._row_map is not None and self._clipped:
             factors = self._row_map.factors(X) * self._row_map.clip_norm
             return (scores + intercept) * factors[:, None]

@@ -52,31 +52,32 @@ def shaped_columns(features: Any, declared: ColumnBounds | None, names: Any) -> 
             )
         chosen = list(range(count))
     else:
-        chosen = [_position(one, count, names) for one in _listed(features)]
-    if len(set(chosen)) < len(chosen):
-        raise ValueError("features names a column twice: name each once.")
+        chosen = sorted(positions(features, "features", count, names))
     low = (declared.low - declared.shift) / declared.scale
     high = (declared.high - declared.shift) / declared.scale
-    return tuple((j, float(low[j]), float(high[j])) for j in sorted(chosen))
+    return tuple((j, float(low[j]), float(high[j])) for j in chosen)
 
 
-def _listed(features: Any) -> list[Any]:
-    if isinstance(features, Iterable):
-        return list(features)
-    raise ValueError(
-        f'features must be "linear", "splines" or a list of columns, got {features!r}.'
-    )
-
-
-def _position(one: Any, count: int, names: Any) -> int:
-    if isinstance(one, str):
-        found = [] if names is None else [j for j, name in enumerate(names) if name == one]
-        if len(found) != 1:
-            raise ValueError(f"features names {one!r}, which is not a column of X.")
-        return found[0]
-    if isinstance(one, bool) or not isinstance(one, int | np.integer) or not 0 <= one < count:
-        raise ValueError(f"features takes names or positions from 0 to {count - 1}, got {one!r}.")
-    return int(one)
+def positions(columns: Any, parameter: str, count: int, names: Any) -> list[int]:
+    """Positions of columns that a parameter lists by name or position."""
+    if isinstance(columns, str) or not isinstance(columns, Iterable):
+        raise ValueError(f"{parameter} must list names or positions of columns, got {columns!r}.")
+    found: list[int] = []
+    for one in columns:
+        if isinstance(one, str):
+            named = [] if names is None else [j for j, name in enumerate(names) if name == one]
+            if not named:
+                raise ValueError(f"{parameter} names {one!r}, which is not a column of X.")
+            found.append(named[0])
+        elif isinstance(one, bool) or not isinstance(one, int | np.integer) or not 0 <= one < count:
+            raise ValueError(
+                f"{parameter} takes names or positions from 0 to {count - 1}, got {one!r}."
+            )
+        else:
+            found.append(int(one))
+    if len(set(found)) < len(found):
+        raise ValueError(f"{parameter} names a column twice: name each once.")
+    return found
 
 
 def published(
@@ -123,9 +124,10 @@ def plain_additive(model: Any, shapes: list[Shape]) -> Any:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import SplineTransformer
 
+    knots: Any = np.column_stack([one.edges for one in shapes])
     bins = SplineTransformer(
         degree=0,
-        knots=np.column_stack([one.edges for one in shapes]),
+        knots=knots,
         extrapolation="constant",
         sparse_output=True,
     )

@@ -316,7 +316,7 @@ def _shapes(facts: Facts, budget: Budget, noise: Noise, choices: dict[str, Any])
         return Shapes()
     each = strength(facts, budget, noise) * facts.p / many
     usual = 0 if each < ENOUGH_FOR_SHAPES else HARMONICS[noise]
-    roughness = 1.0 if each < ENOUGH_FOR_ROUGH else 0.5
+    roughness = 1.5 if each < ENOUGH_FOR_ROUGH else 0.5
     return Shapes(choices.pop("harmonics", usual), choices.pop("roughness", roughness))
 
 
