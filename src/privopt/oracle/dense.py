@@ -263,7 +263,7 @@ class DenseRows:
         )
 
     def widened(self, more: Callable[[Any], np.ndarray], width: int) -> DenseRows:
-        extra = self.features(more)
+        extra = self.features(more) * self.active()[:, None]  # an empty record's are zeros too
         sizes = np.hypot(as_numpy(self._sizes), np.sqrt(np.einsum("ij,ij->i", extra, extra)))
         place = {"dtype": self._X.dtype, "device": device(self._X)}
         X = self._xp.concat([self._X, self._xp.asarray(extra, **place)], axis=1)

@@ -169,7 +169,8 @@ class RawRows(Rows, Protocol):
         ...
 
     def widened(self, more: Callable[[Any], np.ndarray], width: int) -> RawRows:
-        """Rows that are not clipped, with ``width`` more features, made of each row alone."""
+        """Rows that are not clipped, with ``width`` more features, made of each row alone; those of
+        an empty record are zeros."""
         ...
 
 

@@ -317,7 +317,8 @@ def _shapes(facts: Facts, budget: Budget, noise: Noise, choices: dict[str, Any])
     each = strength(facts, budget, noise) * facts.p / many
     usual = 0 if each < ENOUGH_FOR_SHAPES else HARMONICS[noise]
     roughness = 1.5 if each < ENOUGH_FOR_ROUGH else 0.5
-    return Shapes(choices.pop("harmonics", usual), choices.pop("roughness", roughness))
+    harmonics, roughness = choices.pop("harmonics", usual), choices.pop("roughness", roughness)
+    return Shapes(harmonics, roughness) if harmonics else Shapes()
 
 
 def _shape_noise(
