@@ -100,7 +100,9 @@ def test_frames_sparse_rows_and_three_classes():
     one = LogisticRegression(features=[0, 1], **given).fit(X, y)
     named = LogisticRegression(features=["z", "age"], **{**given, "bounds": bounds}).fit(frame, y)
     assert [shape.name for shape in named.shapes_] == ["age", "z"]
-    np.testing.assert_array_equal(named.decision_function(frame), one.decision_function(X))
+    np.testing.assert_allclose(
+        named.decision_function(frame), one.decision_function(X), rtol=0, atol=1e-12
+    )
     sparse = LogisticRegression(features=[0, 1], **given).fit(sp.csr_array(X), y)
     np.testing.assert_allclose(
         sparse.decision_function(sp.csr_array(X)), one.decision_function(X), atol=0.05
@@ -136,7 +138,7 @@ def test_columns_that_hold_one_value_or_lie_at_one_end():
     ],
 )
 def test_bad_wishes_get_a_sentence(wish, sentence):
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises((ValueError, privopt.Refused), match=sentence):
         LogisticRegression(1.0, **{**GIVEN, **wish}).fit(*people(50))
 
 

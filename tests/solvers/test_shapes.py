@@ -49,9 +49,7 @@ def table(n=400, seed=0):
 
 def oracle_of(X, y, relation="zero_out", source=None):
     bounds = row_bounds(make_plan(relation=relation))
-    return Oracle.over(
-        X, y, neighbouring=relation, bounds=bounds, source=source or SilentSource()
-    )
+    return Oracle.over(X, y, neighbouring=relation, bounds=bounds, source=source or SilentSource())
 
 
 # ------------------------------------------------------------ histograms
