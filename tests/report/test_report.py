@@ -312,7 +312,7 @@ def test_shapes_are_drawn_with_a_band_of_the_right_size():
         ).fit(X, y)
         for k in range(16)
     ]
-    each = [{one.name: one for one in findings(model).shapes} for model in models[:1]][0]
+    each = {one.name: one for one in findings(models[0]).shapes}
     assert next(iter(each)) == "x0"  # the one that moves the score most
     for j, name in enumerate(("x0", "x1")):
         middle = (models[0].shapes_[j].edges[1:] + models[0].shapes_[j].edges[:-1]) / 2

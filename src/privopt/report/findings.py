@@ -173,7 +173,7 @@ def findings(model: Any, title: str | None = None) -> Findings:
         intercepts=intercepts,
         spread=spread,
         columns=_columns(encoder),
-        shapes=drawn(final),
+        shapes=drawn(final, encoder),
         public=_public(final, certificate),
     )
 

@@ -19,6 +19,7 @@ from privopt.losses import CappedExponential
 from privopt.oracle import RowMap, ShapeTables
 from privopt.report.chart import GREY, Curves, Line
 from privopt.solvers.standardized_objective import CURVATURE_LEFT
+from privopt.tables import DeclaredColumns
 
 SHOWN = 12
 """Pictures on a page."""
@@ -48,8 +49,9 @@ class Drawn:
         )
 
 
-def drawn(model: Any) -> tuple[Drawn, ...]:
-    """Shapes of a model of two classes, those that move the score most first; none of others."""
+def drawn(model: Any, encoder: DeclaredColumns | None = None) -> tuple[Drawn, ...]:
+    """Shapes of a model of two classes, those that move the score most first; none of others. With
+    an encoder before the model, in the table's own names and units."""
     shapes = getattr(model, "shapes_", None)
     if shapes is None or len(model.coef_) != 1:
         return ()
@@ -61,7 +63,11 @@ def drawn(model: Any) -> tuple[Drawn, ...]:
         middle = (shape.edges[1:] + shape.edges[:-1]) / 2
         slope = model.coef_[0, shape.column]
         score = slope * middle + shape.values[0]
-        found.append(Drawn(shape.name, middle, score - score.mean(), noise[j]))
+        name = shape.name
+        if encoder is not None:
+            name = str(encoder.get_feature_names_out()[shape.column])
+            middle = middle * encoder.scales()[shape.column] + encoder.shifts()[shape.column]
+        found.append(Drawn(name, middle, score - score.mean(), noise[j]))
     found.sort(key=lambda one: -float(np.ptp(one.y)))
     return tuple(found[:SHOWN])
 
@@ -72,7 +78,7 @@ def _noise(model: Any, row_map: RowMap, tables: ShapeTables) -> np.ndarray:
     sigma = public["noise_multiplier"] * CappedExponential().lipschitz
     if public["noise"] == "pure":
         sigma *= math.sqrt(row_map.dimension + tables.width + 1)
-    low, high = (np.array(side) for side in zip(*((a, b) for _, a, b in tables.columns)))
+    low, high = (np.array(side) for side in zip(*(end for _, *end in tables.columns), strict=True))
     indices = [index for index, _, _ in tables.columns]
     declared = model._declared(len(row_map.centre))
     middle = model.intercept_[0] + model.coef_[0] @ (
