@@ -24,7 +24,8 @@ class SplineFeatures(TransformerMixin, BaseEstimator):
     no budget. The result is sparse and lies in [-1, 1], for an estimator with ``bounds=(-1, 1)``.
 
     ``LogisticRegression(features="splines")`` instead places its functions by where the records
-    are, which 5 % of its budget pays for: prefer it where bounds are generous.
+    are, which 5 % of its budget pays for: better where bounds are generous; where they fit and
+    epsilon is small, these splines were a little more accurate.
 
     Parameters
     ----------
