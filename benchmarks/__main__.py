@@ -30,6 +30,7 @@ NAMES = (
     "sparse_speed",
     "passes",
     "correlated",
+    "stream_speed",
     "online",
     "torch_speed",
     "torch_processes",

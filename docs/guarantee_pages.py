@@ -34,6 +34,7 @@ ALIASES = {
     "DiscreteGaussian": ("integers",),
     "DiscreteLaplace": ("integers",),
     "CorrelatedGaussian": ("stream", "tree", "honaker", "banded", "blt", "correlated"),
+    "DiscreteCorrelatedGaussian": ("integers of a stream", "stream:"),
     "ExponentialMechanism": ("gumbel",),
     "PermuteAndFlip": ("exponential noise",),
     "ExponentialDensity": ("exponential_sampling",),

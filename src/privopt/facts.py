@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from typing import Any
 
 import scipy.sparse as sp
 
+from privopt.geometry import Domain
 from privopt.geometry.norms import Norm, dual, ratio
-from privopt.losses import Guarded
+from privopt.geometry.probed import check_domain
+from privopt.losses import Foreign
+from privopt.ownership import own_type
 from privopt.privacy.budget import Neighbouring, records_moved
 from privopt.privacy.kinds import GaussianKind, Kind
 from privopt.problem import Problem
@@ -49,6 +53,8 @@ class Facts:
         if self.group < 1:
             raise ValueError(f"group must be at least 1, got {self.group}.")
         self.problem.domain.check_dimension(self.p)
+        for domain in _foreign(self.problem.domain):
+            check_domain(domain, self.p)
 
     @classmethod
     def of_rows(
@@ -82,11 +88,12 @@ class Facts:
     @property
     def loss_name(self) -> str:
         loss = self.problem.loss
-        return loss.name if isinstance(loss, Guarded) else type(loss).__name__
+        return loss.name if isinstance(loss, Foreign) else type(loss).__name__
 
     def row_bound(self, norm: Norm) -> float:
         """Largest dual norm of a row, so that |<x, u>| <= row_bound(norm) ||u||_norm."""
-        return self.problem.size * ratio(dual(norm), "l2", self.p)
+        size = self.problem.size
+        return size if norm == "l2" else size * ratio(dual(norm), "l2", self.p)
 
     def lipschitz(self, norm: Norm = "l2") -> float:
         """Lipschitz constant of one record's loss."""
@@ -138,3 +145,14 @@ class Facts:
     def relation_factor(self) -> int:
         """How many records' worth one change moves a sum: 2 under replace_one, else 1."""
         return records_moved(self.neighbouring)
+
+
+def _foreign(domain: Domain) -> Iterator[Domain]:
+    """The constraint sets of others, looked for inside the library's own too."""
+    if not own_type(type(domain)):
+        yield domain
+        return
+    for one in fields(domain):
+        held = getattr(domain, one.name)
+        if isinstance(held, Domain):
+            yield from _foreign(held)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from privopt.geometry import Domain, LpBall, WholeSpace
-from privopt.losses import Guarded, Loss, met
+from privopt.losses import Foreign, Loss, met
 from privopt.ownership import own, own_type
 
 
@@ -85,7 +85,7 @@ class Problem:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the library did not write, by name: privacy may rest on it and nothing proves it."""
-        found = [self.loss.assumption] if isinstance(self.loss, Guarded) else []
+        found = [self.loss.assumption] if isinstance(self.loss, Foreign) else []
         if not own(self.domain):
             name = type(self.domain).__name__
             found.append(f"the domain {name} is the convex set it states: not proved")

@@ -106,7 +106,7 @@ def test_plan_for_a_file(tmp_path, monkeypatch):
     first, second = (run("plan", name, *options) for name in ("a.csv", "b.csv"))
     assert first.exit_code == 0, first.output
     assert first.output == second.output
-    for words in ("n=900", "Presumed 11 columns", "no value was used", "What another epsilon"):
+    for words in ("n=900", "Presumed 2 columns", "no value was used", "What another epsilon"):
         assert words in text_of(first)
     assert "standardized_objective" in first.output
     hidden = run("plan", "a.csv", *options, "--neighbouring", "add_remove")

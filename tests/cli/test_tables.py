@@ -88,8 +88,25 @@ FIT = ("fit", "data.csv", "--target", "sick", "--epsilon", 4, "--delta", 1e-6)
 
 
 # ---------------------------------------------------------------- init-bounds
+def test_init_bounds_does_not_read_types_off_cells(folder):
+    """One cell changes the type that a reader infers; nothing that is written changes."""
+    texts = []
+    for cell in ("41", "HIV-positive", "true", "1e400", ""):
+        (folder / "one.csv").write_text(f"age,sick\n18,0\n{cell},1\n")
+        result = run("init-bounds", "one.csv", "--target", "sick", "--force", "--out", "new.toml")
+        assert result.exit_code == 0, result.output
+        texts.append((folder / "new.toml").read_text())
+        plans = run("plan", "one.csv", "--target", "sick", "--epsilon", 1)
+        texts[-1] += plans.output
+    assert len(set(texts)) == 1
+    assert texts[0].count('kind = "?"') == 2
+    complains(run(*FIT, "--bounds", "new.toml"), "fill in kind in [target] of new.toml")
+    run("init-bounds", "one.csv", "--target", "sick", "--task", "regression", "--out", "t.toml")
+    assert 'kind = "number"' in (folder / "t.toml").read_text()
+
+
 def test_init_bounds_writes_names_and_types_only(folder):
-    result = run("init-bounds", "data.csv", "--target", "sick", "--out", "new.toml")
+    result = run("init-bounds", "data.parquet", "--target", "sick", "--out", "new.toml")
     assert result.exit_code == 0, result.output
     text = (folder / "new.toml").read_text()
     assert 'column = "sick"' in text
@@ -170,7 +187,7 @@ def test_fit_prints_json(folder):
 def test_fit_with_other_options(folder):
     common = ("--neighbouring", "add_remove", "--n-public", 1400, "--solver", "noisy_gd")
     result = run(*FIT, "--data-norm", 0.8, "--classes", "no,yes", *common)
-    complains(result, "column 'city' holds text, not numbers")
+    complains(result, "column 'city' of data.csv holds something that is not a number")
     numbers = pyarrow.parquet.read_table("data.parquet").select(["age", "sick"])
     pyarrow.csv.write_csv(numbers, "data.csv")
     result = run(*FIT, "--data-norm", 0.8, *common)
@@ -401,3 +418,32 @@ def test_shapes_of_the_columns_that_are_declared_as_numbers(folder):
     assert shape.column == 0
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "age: straight part and shape" in page
+
+
+# ---------------------------------------------------------------- no cell is quoted
+@pytest.mark.parametrize("cell", ["HIV-positive", "271828182845904523x", "1e400271828", "2,7,1828"])
+@pytest.mark.parametrize("column", ["age", "sick", "city"])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_no_command_quotes_a_cell(folder, table, column, cell, suffix):
+    texts = table.column(column).cast(pa.string()).to_pylist()
+    texts[7] = cell
+    place = table.column_names.index(column)
+    hostile = table.set_column(place, column, pa.array(texts))
+    file = f"data.{suffix}"
+    write = pyarrow.csv.write_csv if suffix == "csv" else pyarrow.parquet.write_table
+    write(hostile, folder / file)
+    whole = ("--epsilon", 4, "--delta", 1e-6)
+    target = ("--target", "sick")
+    for arguments in (
+        ("fit", file, *target, *whole, "--bounds", "bounds.toml"),
+        ("fit", file, *target, *whole, "--data-norm", 1.0, "--classes", "no,yes"),
+        ("fit", file, *target, *whole, "--data-norm", 1.0),
+        ("init-bounds", file, *target, "--out", "new.toml", "--force"),
+        ("plan", file, *target, "--epsilon", 1),
+        ("plan", file, *target, "--epsilon", 1, "--bounds", "bounds.toml"),
+    ):
+        said = run(*arguments)
+        text = said.output + repr(said.exception)
+        for canary in ("HIV", "271828", "7,1828"):
+            assert canary not in text, arguments
+    assert "HIV" not in (folder / "new.toml").read_text()

@@ -222,7 +222,7 @@ def test_the_noise_of_given_up_streams_stays_in_the_sums(stream, tmp_path):
     before = model._run.noise(4)
     model.start_new_stream()
     own = (
-        model._run.multiplier
+        model._run._mechanisms[0].noise_multiplier
         * model._run.recipe.sensitivity
         * model._run.factorization.row_norms()[0]
     )

@@ -46,6 +46,7 @@ def test_in_a_pipeline_that_makes_sparse_columns(two):
     assert pipe[-1].n_features_in_ == 10
 
 
+@pytest.mark.filterwarnings("ignore:.* may fit this model several times")
 def test_in_a_grid_search(two):
     """Every candidate is a clone with its own budget; the better budget scores better."""
     X, y = two
@@ -59,6 +60,7 @@ def test_in_a_grid_search(two):
     assert search.best_score_ > 0.9
 
 
+@pytest.mark.filterwarnings("ignore:.* may fit this model several times")
 def test_cross_validation(two):
     X, y = two
     scores = cross_val_score(LogisticRegression(epsilon=10.0, random_state=0), X, y, cv=4)

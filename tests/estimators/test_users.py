@@ -201,6 +201,7 @@ def test_replay_objects_to_a_user_with_more_rows(name, monkeypatch):
 
 
 # ------------------------------------------------------------ metadata
+@pytest.mark.filterwarnings("ignore:.* may fit this model several times")
 def test_ids_are_routed_through_pipelines_and_searches():
     model, y = made("LogisticRegression", rows_per_user=2, classes=["no", "yes"])
     with sklearn.config_context(enable_metadata_routing=True):

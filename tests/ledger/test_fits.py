@@ -266,6 +266,7 @@ def test_running_sums_pay_for_the_whole_stream(tmp_path, neighbouring):
 # ---------------------------------------------------------------- scikit-learn
 @pytest.mark.parametrize("n_jobs", [1, 2])
 @pytest.mark.filterwarnings("ignore:A worker stopped")
+@pytest.mark.filterwarnings("ignore:.* may fit this model several times")
 def test_a_grid_search_pays_for_every_fit(records, tmp_path, n_jobs):
     """Two candidates, three folds, one refit: seven charges."""
     ledger = Ledger.create(tmp_path / "ledger.db", 7.0)
@@ -281,6 +282,7 @@ def test_a_grid_search_pays_for_every_fit(records, tmp_path, n_jobs):
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
 @pytest.mark.filterwarnings("ignore:A worker stopped")
+@pytest.mark.filterwarnings("ignore:.* may fit this model several times")
 def test_a_grid_search_is_refused_when_the_budget_is_short(records, tmp_path, n_jobs):
     """Four fits are paid; the other candidates fail, and so does the refit."""
     ledger = Ledger.create(tmp_path / "ledger.db", 4.0)

@@ -63,6 +63,7 @@ from .checks import (
     within_budget,
 )
 from .densities import densities
+from .foreign import foreign
 from .further import further
 from .geometry import geometry
 from .integers import coarse, integers
@@ -76,6 +77,7 @@ from .runs import runs
 from .streams import streams
 from .torch_bugs import training
 from .torch_models import models
+from .torch_state import state as torch_state
 from .tuning import tuning
 from .users import users
 
@@ -998,8 +1000,8 @@ def accounting() -> Iterator[Mutant]:
         "randomised response with half its epsilon",
         (
             kinds,
-            "_randomised_response_renyi",
-            _half_first(kinds._randomised_response_renyi),
+            "randomised_response_renyi",
+            _half_first(kinds.randomised_response_renyi),
         ),
         (kinds, "pure_distribution", _half_first(kinds.pure_distribution)),
     )
@@ -1215,11 +1217,13 @@ ALL: list[Mutant] = [
         densities,
         masks,
         training,
+        torch_state,
         processes,
         models,
         further,
         users,
         tuning,
+        foreign,
     )
     for mutant in family()
 ]

@@ -18,7 +18,7 @@ from privopt.estimators.online_run import OnlineRun, Recipe
 from privopt.estimators.participants import Participants
 from privopt.mechanisms import correlated
 from privopt.mechanisms.checkpoint import Checkpoint
-from privopt.noise import gaussian, source_for
+from privopt.noise import narrow_gaussian, source_for
 from privopt.oracle import moments
 from privopt.oracle.moments import LeastSquaresMoments
 from privopt.privacy import Accountant, Log, spend
@@ -127,7 +127,11 @@ def never_again() -> str | None:
         for steps in (3, 3):
             online = model(checkpoint=Path(home) / "run", noise="independent")
             tape = record(lambda X, y, o=online, s=steps: feed(o, s), batch(0))[1]
-            seen += [float((r.result - r.payload)[0]) for r in tape.releases]
+            for release in tape.releases:
+                grid = release.sensitivity.grid
+                assert grid is not None
+                noise = np.rint(release.result / grid.step) - release.payload
+                seen.append(int(noise[0]))
     return "the same noise twice" if len(set(seen)) < len(seen) else None
 
 
@@ -148,8 +152,8 @@ def charged_for_ever() -> str | None:
 
 
 # ---------------------------------------------------------------- bugs
-def _half(source: Any, scale: float, shape: Any) -> np.ndarray:
-    return gaussian(source, scale / 2, shape)
+def _half(source: Any, shape: Any, top: int) -> np.ndarray:
+    return narrow_gaussian(source, shape, top // 2)
 
 
 def _one_pass(task: Task, factorization: Any, blocks: int) -> float:
@@ -157,14 +161,13 @@ def _one_pass(task: Task, factorization: Any, blocks: int) -> float:
     return math.sqrt(square * task.facts.repeats) / task._mu()
 
 
-def _unclipped(query: LeastSquaresMoments, rows: Any, at: np.ndarray) -> np.ndarray:
-    wide = LeastSquaresMoments(query.bounds, 1e9)
-    found = _TOTAL(wide, rows, at)
-    found[-rows.dimension :] *= 1e9
+def _unclipped(query: LeastSquaresMoments, rows: Any, at: np.ndarray, step: float) -> np.ndarray:
+    found = _COUNT(LeastSquaresMoments(query.bounds, 1e3), rows, at, step)
+    found[-rows.dimension :] *= 1000
     return found
 
 
-_TOTAL, _MULTIPLIER = LeastSquaresMoments.total, Recipe.multiplier
+_COUNT, _MULTIPLIER = LeastSquaresMoments.count, Recipe.multiplier
 
 
 def _one_model(recipe: Recipe, factorization: Any, spent: Any = ()) -> float:
@@ -173,7 +176,7 @@ def _one_model(recipe: Recipe, factorization: Any, spent: Any = ()) -> float:
 
 def learning() -> Iterator[Mutant]:
     for solver in ("dp_ftrl", SQUARES):
-        half = ((correlated, "gaussian", _half),)
+        half = ((correlated, "narrow_gaussian", _half),)
         yield Mutant(f"{solver}: half the correlated noise", half, law(solver, DELTA), "law")
     yield Mutant(
         "dp_ftrl: several passes charged as one",
@@ -183,7 +186,7 @@ def learning() -> Iterator[Mutant]:
     )
     yield Mutant(
         f"{SQUARES}: labels are not clipped",
-        ((LeastSquaresMoments, "total", _unclipped),),
+        ((LeastSquaresMoments, "count", _unclipped),),
         replayed(SQUARES, "zero_out", DELTA),
         "replay",
     )

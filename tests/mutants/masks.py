@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import mpmath
@@ -13,9 +15,9 @@ from scipy import stats
 from privopt import Problem
 from privopt.audit import low_bits
 from privopt.facts import Facts
-from privopt.geometry import L2Ball
-from privopt.losses import Logistic
-from privopt.mechanisms import mask, objective_perturbation
+from privopt.geometry import L2Ball, WholeSpace
+from privopt.losses import Logistic, Squared
+from privopt.mechanisms import mask, objective_perturbation, stable_sgd
 from privopt.mechanisms.mask import Mask
 from privopt.noise import SeededSource, discrete_gaussian, discrete_laplace, rounded
 from privopt.noise.discrete import fine_gaussian
@@ -24,6 +26,8 @@ from privopt.oracle.objective import Objective
 from privopt.oracle.oracle import make_rows
 from privopt.oracle.sealed import KEY
 from privopt.oracle.sensitivity import FunctionFacts, Sensitivity
+from privopt.privacy import kinds
+from privopt.privacy.convolve import composed
 from privopt.solvers import objective_perturbation as solver_module
 
 from .integers import coarse
@@ -261,6 +265,57 @@ def masks() -> Iterator[Mutant]:
         "exact",
         (enclosure, "UNIT", 0.0),
     )
+
+    yield mutant(
+        "rounding of stable steps left out",
+        steps_enclosed,
+        "rounding",
+        (stable_sgd, "UNIT", 0.0),
+    )
+    yield mutant(
+        "a pure loss read at the grid point below it",
+        pure_on_grid,
+        "closed form",
+        (kinds, "pure_distribution", _below),
+    )
+
+
+_PURE = kinds.pure_distribution
+
+
+def _below(epsilon: float, step: float) -> Any:
+    return _PURE(math.floor(epsilon / step) * step, step)
+
+
+def steps_enclosed() -> str | None:
+    """Steps of stable SGD on one record, against exact arithmetic."""
+    algorithm = stable_sgd.StableSGD(30, 1, 1, 0.3, False, False, 0.1, WholeSpace(), (0.0,))
+    rows = make_rows(np.array([[0.7]]), np.array([0.9]), RowBounds(1.0), False)
+    loss, theta = Squared(residual_clip=1.0), Fraction(0)
+    for _ in range(30):
+        slope = Fraction(0.7) * theta - Fraction(0.9)
+        theta -= Fraction(0.3) * (slope * Fraction(0.7) + Fraction(0.1) * theta)
+    computed = algorithm.value(Objective(rows, loss))
+    off = abs(float(Fraction(float(computed[0])) - theta))
+    stated = algorithm.error(FunctionFacts(1.0, 1.0, 1, 1, True, False, 1, True))
+    return None if off <= stated else f"off by {off:.1e}, {stated:.1e} stated"
+
+
+def pure_on_grid() -> str | None:
+    """Three different pure losses on a coarse grid, against all of their outcomes."""
+    epsilons, step = (0.31, 0.52, 0.77), 0.25
+    found = composed([(kinds.pure_distribution(e, step), 1) for e in epsilons])
+    for at in (0.0, 0.4, 1.1):
+        exact = 0.0
+        for signs in product((-1, 1), repeat=3):
+            loss = sum(s * e for s, e in zip(signs, epsilons, strict=True))
+            mass = math.prod(
+                1 / (1 + math.exp(-s * e)) for s, e in zip(signs, epsilons, strict=True)
+            )
+            exact += mass * max(-math.expm1(at - loss), 0.0)
+        if found.get_delta_for_epsilon(at) < exact * (1 - 1e-9):
+            return f"delta at {at} is below the exact one"
+    return None
 
 
 def gradient_enclosed() -> str | None:

@@ -13,10 +13,18 @@ import numpy as np
 
 from privopt.audit import hostile_pairs, noise_p_value, record, replay
 from privopt.losses import Logistic
-from privopt.mechanisms import CorrelatedGaussian, Gate, correlated
-from privopt.noise import SeededSource, SilentSource, gaussian
+from privopt.mechanisms import (
+    CorrelatedGaussian,
+    DiscreteCorrelatedGaussian,
+    Gate,
+    correlated,
+    grid_of,
+    on_grid,
+)
+from privopt.noise import SeededSource, SilentSource, discrete, gaussian
 from privopt.oracle import ClippedGradient, Oracle, RowBounds, RowSum
 from privopt.oracle import sampling as coins
+from privopt.oracle.sensitivity import Sensitivity
 from privopt.planner import prefix_sums
 from privopt.privacy import Budget, Participation, Refused, amplified
 from privopt.privacy.factorizations import (
@@ -119,6 +127,102 @@ def drawn(name: str) -> Check:
         return None
 
     return check
+
+
+@cache
+def drawn_whole(name: str) -> Check:
+    """The same of integers, and of a state that is written down and read; false alarm 1e-6."""
+
+    def check() -> str | None:
+        noise, runs = kinds()[name], 100_000
+        mechanism = DiscreteCorrelatedGaussian(noise, 1.0)
+        grid = grid_of(mechanism, 1.0, runs)
+        sensitivity = Sensitivity("l2", 1.0, 1.0, grid=grid)
+        source, stream, steps = SeededSource(1), noise.stream(), []
+        zeros = np.zeros(runs, dtype=np.int64)
+        for step in range(STEPS):
+            if step == 7:
+                state, stream = stream.state_dict(), noise.stream()
+                stream.load_state_dict(state)
+            steps.append(mechanism.noisy(stream, zeros, sensitivity, source))
+        sums, declared = np.cumsum(steps, axis=0) / mechanism.noise_multiplier, covariance(name)
+        scale = np.sqrt(np.outer(np.diag(declared), np.diag(declared)) + declared**2)
+        off = np.max(np.abs(sums @ sums.T / runs - declared) / scale) * math.sqrt(runs)
+        return f"covariance of {name} is off by {off:.1f} standard errors" if off > 6.5 else None
+
+    return check
+
+
+def encoded() -> str | None:
+    """The encoder finds the fresh integers in what was made of them, to half a step; and what is
+    taken off does not depend on them."""
+    for name, noise in kinds().items():
+        if name == "restarts":
+            continue
+        encoder = noise.encode(np.eye(STEPS))
+        unit, source, fresh, made = encoder / np.diag(encoder)[:, None], SeededSource(2), [], []
+        stream, other = noise.stream(), noise.stream()
+        for step in range(STEPS):
+            here = np.rint(1e9 * source.noise.standard_normal(400)).astype(np.int64)
+            far = 3**21 if step == STEPS - 1 else 0
+            fresh.append(here)
+            made.append(stream.next_whole(lambda scale, here=here: here))
+            beside = other.next_whole(lambda scale, here=here + far: here)
+            if not np.array_equal(beside - far, made[-1]):
+                return f"{name}: what is taken off depends on what is drawn"
+        off = np.max(np.abs(unit @ np.array(made) - np.array(fresh)))
+        if off > 0.5 + noise.rounding(1e10).error + 1e-4:
+            return f"{name}: integers are {off:.2f} beside what the encoder says"
+    return None
+
+
+def rounded() -> str | None:
+    """A record's centres and all that rounding may add to them stay within the charge."""
+    for name, noise in kinds().items():
+        if name == "restarts":
+            continue
+        for multiplier, coordinates in ((1.0, 10), (30.0, 1000)):
+            mechanism = DiscreteCorrelatedGaussian(noise, multiplier)
+            found = noise.rounding(2.0**36.75)
+            unit = discrete.GAUSSIAN_STD / found.most
+            extra = math.sqrt(coordinates * STEPS) * (1 + 2 * found.error) / found.least
+            loss = math.sqrt(float(noise.losses_squared([(STEPS - 1,)])[0]))
+            if loss * mechanism.resolution + extra > unit * loss / multiplier:
+                return f"{name}: rounding is not paid for"
+    crowded = DiscreteCorrelatedGaussian(SquareRoot(20_000), 50.0)
+    return "rounding is paid by nobody" if crowded.fits(10**6) else None
+
+
+def alike() -> str | None:
+    """The noise is the same beside any sum, also one that wraps around."""
+    mechanism, found = DiscreteCorrelatedGaussian(Honaker(4), 2.0), []
+    sensitivity = Sensitivity("l2", 1.0, 1.0, grid=grid_of(mechanism, 1.0, 50))
+    for value in (0, 1, 2**62 + 1, 2**63 - 1):
+        stream, source = Honaker(4).stream(), SeededSource(5)
+        payload = np.full(50, value, dtype=np.int64)
+        with np.errstate(over="ignore"):
+            noise = [
+                _in_steps(mechanism, stream, payload, sensitivity, source) - payload
+                for _ in range(4)
+            ]
+        found.append(np.array(noise))
+    same = all(np.array_equal(found[0], other) for other in found[1:])
+    return None if same else "noise depends on the sum it is added to"
+
+
+def _in_steps(mechanism: Any, stream: Any, payload: Any, sensitivity: Any, source: Any) -> Any:
+    """The noisy integer itself: a grid whose step is one."""
+
+    class Unit:
+        dtype, step = np.int64, 1
+
+    with_grid = dataclasses.replace(sensitivity)
+    kept = on_grid.OnGrid._grid
+    try:
+        on_grid.OnGrid._grid = lambda self, s: Unit  # type: ignore[method-assign, assignment]
+        return mechanism.noisy(stream, payload, with_grid, source)
+    finally:
+        on_grid.OnGrid._grid = kept  # type: ignore[method-assign]
 
 
 def charged() -> str | None:
@@ -271,22 +375,28 @@ def dealt() -> str | None:
 
 # ---------------------------------------------------------------- the bugs
 def streams() -> Iterator[Mutant]:
-    honest_draw = correlated.gaussian
+    honest_draw = correlated.narrow_gaussian
     yield Mutant(
         "stream: half the noise",
-        ((correlated, "gaussian", lambda s, std, shape: honest_draw(s, std / 2, shape)),),
+        ((correlated, "narrow_gaussian", lambda s, shape, top: honest_draw(s, shape, top // 2)),),
         followed,
         "law",
     )
     yield Mutant(
         "stream: the same draw in every step",
-        ((correlated, "gaussian", lambda s, std, shape: honest_draw(SeededSource(7), std, shape)),),
+        (
+            (
+                correlated,
+                "narrow_gaussian",
+                lambda s, shape, top: honest_draw(SeededSource(7), shape, top),
+            ),
+        ),
         followed,
         "law",
     )
     yield Mutant(
         "stream: noise not in units of the clip norm",
-        ((correlated.Stream, "run", _without_radius),),
+        ((DiscreteCorrelatedGaussian, "noisy", _without_radius),),
         followed,
         "law",
     )
@@ -303,13 +413,20 @@ def streams() -> Iterator[Mutant]:
         "replay",
     )
     yield from _drawn_wrong()
+    yield from _whole_wrong()
     yield from _charged_wrong()
     yield from _allowed()
 
 
-def _without_radius(self: Any, payload: Any, sensitivity: Any, source: Any) -> np.ndarray:
-    noise = self._noise.next(lambda: correlated.gaussian(source, 1.0, np.shape(payload)))
-    return payload + self._mechanism.multiplier * noise
+def _without_radius(
+    self: Any, noise: Any, payload: Any, sensitivity: Any, source: Any
+) -> np.ndarray:
+    drawn = noise.next_whole(
+        lambda scale: correlated.narrow_gaussian(
+            source, payload.shape, discrete.top_for(scale / self.rounding.most)
+        )
+    )
+    return payload * sensitivity.grid.step + drawn / self.resolution
 
 
 def _halved_kinds(honest: Callable[..., Any]) -> Callable[..., Any]:
@@ -357,6 +474,99 @@ def _drawn_wrong() -> Iterator[Mutant]:
     yield planted(
         "kept state forgotten", "blt", NoiseStream, "load_state_dict", lambda self, s: None
     )
+
+
+def _whole_wrong() -> Iterator[Mutant]:
+    def planted(what: str, check: Check, by: str, *patches: tuple[Any, str, Any]) -> Mutant:
+        return Mutant(f"integers of a stream: {what}", patches, check, by)
+
+    users = (toeplitz, blt_module, tree)
+
+    def together(fresh: Any, past: Any) -> np.ndarray:
+        return np.rint((fresh - past) / 2).astype(np.int64) * 2  # coarser than a step
+
+    def cut(fresh: Any, past: Any) -> np.ndarray:
+        return fresh - np.trunc(past).astype(np.int64)
+
+    yield planted(
+        "fresh ones are rounded together with the past",
+        encoded,
+        "exact",
+        *((user, "less_past", together) for user in users),
+    )
+    yield planted(
+        "pasts are cut off, not rounded",
+        encoded,
+        "exact",
+        *((user, "less_past", cut) for user in users),
+    )
+    coarse = toeplitz.subtract_product
+
+    def in_single(here: Any, weights: Any, kept: Any) -> None:
+        coarse(here, np.asarray(weights, dtype=np.float32).astype(float), kept)
+
+    yield planted(
+        "weights in single precision",
+        encoded,
+        "exact",
+        *((user, "subtract_product", in_single) for user in (toeplitz, blt_module)),
+    )
+    yield planted(
+        "rounding is not paid for",
+        rounded,
+        "rounding",
+        (correlated, "ROUNDING_SHARE", 0.0),
+        (DiscreteCorrelatedGaussian, "fits", lambda self, coordinates: True),
+    )
+    yield planted(
+        "rounding is not asked about",
+        rounded,
+        "rounding",
+        (DiscreteCorrelatedGaussian, "fits", lambda self, coordinates: True),
+    )
+    yield planted(
+        "sums in doubles",
+        alike,
+        "exact",
+        (
+            on_grid.OnGrid,
+            "_noisy",
+            lambda self, payload, noise, s: (payload.astype(float) + noise) * 1.0,
+        ),
+    )
+    yield planted(
+        "a narrow step is as wide as the widest",
+        drawn_whole("honaker"),
+        "covariance",
+        (correlated, "top_for", lambda share: discrete.TOP),
+    )
+    yield planted(
+        "kept sums of nodes forget their last step",
+        drawn_whole("tree"),
+        "covariance",
+        (tree.Stack, "next_whole", _last_forgotten),
+    )
+    for name in ("blt", "banded"):
+        yield planted(
+            f"earlier noise added, not subtracted, {name}",
+            drawn_whole(name),
+            "covariance",
+            (
+                blt_module if name == "blt" else toeplitz,
+                "subtract_product",
+                lambda here, weights, kept: here.__isub__(weights @ kept * -1.0),
+            ),
+        )
+
+
+def _last_forgotten(self: Any, draw: Any) -> np.ndarray:
+    height = tree._height(self.step + 1)
+    fresh = draw(self._tree.fresh(height))
+    swallowed = [self._nodes.pop(h) for h in range(height)]
+    past = sum(swallowed, np.zeros(fresh.shape))
+    self._nodes[height] = past if height else fresh.astype(float)
+    self.step += 1
+    return fresh - np.rint(past).astype(np.int64)
 
 
 def _not_popped(self: Any, draw: Any) -> np.ndarray:

@@ -86,7 +86,8 @@ def private(data: Any = None, **choices: Any) -> PrivateTraining:
     model = nn.Linear(4, 3)
     loader = DataLoader(data or TensorDataset(X), batch_size=8, **choices)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    return make_private(model, optimizer, loader, epsilon=1.0, delta=1e-5, epochs=2)
+    choices = {"epsilon": 1.0, "delta": 1e-5, "epochs": 2, "equal_records": "people"}
+    return make_private(model, optimizer, loader, **choices)
 
 
 def _ordinary() -> None:

@@ -116,3 +116,34 @@ def test_the_enclosure_holds_and_is_narrow(loss):
             off = [float(a - mpmath.mpf(b)) for a, b in zip(exact, found.value, strict=True)]
         assert np.linalg.norm(off) <= found.error
         assert found.error <= n * 2.0**-53 * (40 * max(loss.lipschitz, 1) + 40 * loss.smoothness)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=repr)
+@pytest.mark.parametrize("quick", [False, True], ids=["enclosed", "quick"])
+def test_an_evaluated_error_covers_the_exact_one(loss, quick):
+    """At points of every size, also where additions cancel; the rougher bound stays useful."""
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X, y, counts, _, linear = hostile(seed, loss, 3000)
+        where = np.repeat(np.arange(len(X)), counts)
+        if not len(where):
+            continue
+        rows = make_rows(X[where], y[where], RowBounds(1.0), loss.classification)
+        head = linear * 10.0 ** rng.uniform(-2, 2)
+        tail = head * 2.0**-55 * rng.normal(size=len(head)) * (seed % 2)
+        found = Objective(rows, loss).enclosed(head, tail, quick)
+        zero = np.zeros_like(head)
+        off = exact_norm(loss, X, y, counts, 0.0, zero, -found.value, head, tail)
+        assert off <= found.error
+        assert found.error <= 1e-9 * 3000 * (1 + np.linalg.norm(head)) * max(loss.smoothness, 1)
+
+
+def test_the_quick_bound_grows_with_the_number_of_additions():
+    """Of ordinary sums: a bound of one record, or of one block, would not cover them."""
+    X = np.full((200_000, 1), 0.1)
+    for loss in (Logistic(), Huber(1.0)):
+        rows = make_rows(X, np.ones(len(X)), RowBounds(1.0), loss.classification)
+        found = Objective(rows, loss).enclosed(np.array([0.3]), np.zeros(1), True)
+        few = Objective(rows.part(0, 100), loss).enclosed(np.array([0.3]), np.zeros(1), True)
+        assert found.error > 1900 * few.error
+        assert found.error < 1e-9 * len(X)

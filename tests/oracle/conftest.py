@@ -17,7 +17,8 @@ def effective_row(x, data_norm, intercept=0.0):
         size = largest * math.hypot(*(v / largest for v in x))
         if size > data_norm:
             length = math.hypot(*(v / largest for v in x))
-            x = [v / largest / length * data_norm for v in x]
+            # A norm is rounded up, so that a clipped row is never longer than the bound.
+            x = [v / largest / length * data_norm / (1 + (len(x) + 32) * 2**-52) for v in x]
     return [*x, intercept] if intercept else x
 
 

@@ -13,6 +13,7 @@ from privopt.mechanisms.maps import Scale
 from privopt.noise import SeededSource
 from privopt.oracle import (
     ClippedGradient,
+    CoordinateClippedGradient,
     CountPositive,
     CountRecords,
     LeastSquaresMoments,
@@ -211,3 +212,27 @@ def test_threads_change_no_bit(monkeypatch):
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
         found.append(counted(X, y, query, theta, bounds)[0])
     assert np.array_equal(*found)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("order", [1.5, 2.0])
+def test_coordinate_clips_count_in_l2(form, order):
+    """Entries and slope are bounded; the integers obey the l2 bound that follows, exactly."""
+    X, y, theta = records(200, 4, seed=3)
+    bounds = RowBounds(0.8, 0.5, entries=0.4, order=order)
+    theta = np.append(theta, 0.3)
+    query = CoordinateClippedGradient(Absolute(), 0.6, bounds, 5, "l2")
+    view = view_of(FORMATS[form](X), y, bounds)
+    sealed = view.ask(query, theta, resolution=STEPS)
+    grid = sealed.sensitivity.grid
+    off = 200 * grid.step + (1e-4 if form == "single" else 1e-9)
+    np.testing.assert_allclose(
+        sealed.open(KEY) * grid.step, view.ask(query, theta).open(KEY), atol=off
+    )
+    for i in range(200):
+        own = counted(FORMATS[form](X[i : i + 1]), y[i : i + 1], query, theta, bounds, 2.0**40)[0]
+        assert sum(int(c) ** 2 for c in own) <= (2**40) ** 2
+    for norm in ("linf", "coordinates"):
+        other = CoordinateClippedGradient(Absolute(), 0.6, bounds, 5, norm)
+        with pytest.raises(Refused, match="could not be computed"):
+            view.ask(other, theta, resolution=STEPS)

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from scipy.optimize import minimize
 
 from privopt.noise import SilentSource
@@ -41,6 +42,65 @@ def test_the_sum_of_clipped_records():
 def test_an_empty_record_contributes_nothing():
     X, y = np.array([[1.0, 2.0], [np.nan, 0.0], [1.0, 1.0]]), np.array([1.0, 1.0, np.inf])
     np.testing.assert_array_equal(moments(X, y).open(KEY), moments(X[:1], y[:1]).open(KEY))
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("resolution", [2.0**20, 2.0**33])
+def test_integers_are_the_sum_cut_off_record_by_record(kind, resolution):
+    """Within a step and the shortening of each record, in any order, whatever the layout."""
+    rng = np.random.default_rng(2)
+    X, y = 3 * rng.standard_normal((300, 4)), 2 * rng.standard_normal(300)
+    X[7], y[8] = np.nan, np.nan
+
+    def counts(X, y):
+        made = kind(np.nan_to_num(X)) if kind is sp.csr_array else kind(X)
+        oracle = Oracle.over(
+            made,
+            np.where(np.isnan(X).any(axis=1), np.nan, y),
+            neighbouring="zero_out",
+            bounds=BOUNDS,
+            source=SilentSource(),
+            classification=False,
+        )
+        sealed = oracle.everything().ask(LeastSquaresMoments(BOUNDS, 1.5), resolution=resolution)
+        return sealed.open(KEY), sealed.sensitivity.grid
+
+    found, grid = counts(X, y)
+    size = math.sqrt(found.size) * grid.step
+    shortened = size + 1e-12  # of each record, relatively
+    np.testing.assert_allclose(
+        found * grid.step, moments(X, y).open(KEY), atol=300 * (grid.step + shortened)
+    )
+    order = rng.permutation(300)
+    assert np.array_equal(counts(X[order], y[order])[0], found)
+    assert np.array_equal(counts(np.asfortranarray(X), y)[0], found)
+    parts = [counts(X[i : i + 1], y[i : i + 1])[0] for i in range(300)]
+    assert np.array_equal(np.sum(parts, axis=0), found)
+
+
+def test_integers_of_records_and_of_two_records_obey_their_bounds():
+    """Unit rows at an angle of 60 degrees and opposite labels are the worst pair."""
+    query, rng = LeastSquaresMoments(BOUNDS, 1.5), np.random.default_rng(3)
+
+    def count(x, label, resolution=64.0, relation="replace_one"):
+        oracle = Oracle.over(
+            np.atleast_2d(x),
+            np.array([label]),
+            neighbouring=relation,
+            bounds=BOUNDS,
+            source=SilentSource(),
+            classification=False,
+        )
+        return oracle.everything().ask(query, resolution=resolution).open(KEY)
+
+    worst = 0.0
+    for _ in range(2000):
+        one = rng.standard_normal(3)
+        other = one + rng.uniform(0, 2) * rng.standard_normal(3)
+        pair = count(9 * one, 9.0) - count(9 * other, -9.0)
+        worst = max(worst, float(np.linalg.norm(pair)))
+        assert np.linalg.norm(count(9 * one, 9.0, relation="zero_out")) <= 64.0
+    assert 0.85 * 64 < worst <= 64.0
 
 
 def contribution(v, label_bound):

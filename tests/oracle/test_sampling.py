@@ -144,7 +144,7 @@ def test_a_batch_is_the_sum_over_the_chosen_records(form):
         expected = np.zeros(40)
         expected[chosen] = -0.5
         total = view.ask(ClippedGradient(Logistic(), 1.0)).open(KEY)
-        np.testing.assert_array_equal(total, expected)
+        np.testing.assert_allclose(total, expected, rtol=1e-13)
         assert view.ask(CountRecords()).open(KEY) == [len(chosen)]
         sensitivity = view.ask(CountRecords()).sensitivity
         assert sensitivity.sampling.rate == 0.1

@@ -19,7 +19,7 @@ from privopt.privacy import Accountant, Certificate, Event, Log, Refused, Sampli
 from privopt.privacy import certificate_schema as schema
 from privopt.privacy.batches import batch_charge
 from privopt.privacy.certificate import RUN
-from privopt.privacy.convolve import epsilon_of, self_composed
+from privopt.privacy.convolve import composed, epsilon_of
 from privopt.privacy.kinds import (
     FixedSizeGaussian,
     GaussianKind,
@@ -61,7 +61,7 @@ def test_poisson_batches_are_those_of_dp_accounting(replaced, rate, mu, step, ti
     for epsilon in (0.0, step, 7 * step, 0.1, 1.0):
         expected = theirs.get_delta_for_epsilon(epsilon)
         assert ours.get_delta_for_epsilon(epsilon) == pytest.approx(expected, rel=1e-7, abs=1e-15)
-    many, library = self_composed(ours, times), theirs.self_compose(times)
+    many, library = composed([(ours, times)]), theirs.self_compose(times)
     for delta in (1e-3, 1e-6, 1e-9):
         expected = library.get_epsilon_for_delta(delta)
         # Ours counts the rounding error of the composition as lost.
@@ -80,7 +80,7 @@ def test_poisson_batches_are_those_of_dp_accounting(replaced, rate, mu, step, ti
     ],
 )
 def test_composition_is_that_of_dp_accounting(one, times):
-    ours, theirs = self_composed(one, times), one.self_compose(times)
+    ours, theirs = composed([(one, times)]), one.self_compose(times)
     for delta in (0.3, 1e-2, 1e-5, 1e-8):
         expected = theirs.get_epsilon_for_delta(delta)
         assert epsilon_of(ours, delta) == pytest.approx(expected, rel=1e-5, abs=1e-7)
@@ -88,7 +88,7 @@ def test_composition_is_that_of_dp_accounting(one, times):
 
 def test_composition_of_large_losses_is_close_to_the_exact_profile():
     """At losses in the thousands dp-accounting's own search is off by one; this one is not."""
-    many = self_composed(gaussian_distribution(3.0, 1e-2), 400)
+    many = composed([(gaussian_distribution(3.0, 1e-2), 400)])
     for delta in (0.3, 1e-2, 1e-5, 1e-8):
         exact = gaussian_epsilon(60.0, delta)
         assert exact <= epsilon_of(many, delta) <= exact * (1 + 1e-5)

@@ -641,3 +641,15 @@ def test_restarts_that_help(tree):
         assert error(best) <= error(Restarts(1200, every, True, tree)) * (1 + 1e-12)
     once = Restarts.best(tree, 100, Participation.single_pass())
     assert not isinstance(once, Restarts)
+
+
+@pytest.mark.parametrize("most", [0, 3, 64])
+@pytest.mark.parametrize("steps", [1, 2, 5, 20, 65, 66, 200])
+def test_auto_takes_the_first_of_the_table_without_tuning_all_of_it(steps, most, monkeypatch):
+    from privopt.privacy.factorizations import catalogue
+
+    for rule in (Participation(), Participation.epochs(4, max(1, steps // 4))):
+        first = catalogue.compare(steps, rule, most)[0]
+        assert catalogue.named("auto", steps, rule, most) == first.factorization
+    monkeypatch.setattr(Banded, "optimised", None)
+    assert catalogue.named("auto", 30_001).vectors_kept() <= 64

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from privopt import Budget, Problem, Refused
+from privopt import Budget, Problem, Refused, solve
 from privopt.audit import hostile_pairs, noise_p_value, record, replay
 from privopt.facts import Facts
 from privopt.geometry import L2Ball
@@ -26,6 +26,7 @@ from .cases import (
     ENOUGH,
     PROBLEMS,
     RECORDS,
+    SHORT,
     WITHOUT_NOISE,
     all_cases,
     applies,
@@ -160,6 +161,53 @@ def test_error_falls_with_data_and_with_epsilon(name):
     few = excess(500, 0.3)
     assert excess(5000, 0.3) < few / 2
     assert excess(500, 3.0) < few / 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("delta", [0.0, 1e-5])
+@pytest.mark.parametrize("wish", [None, False])
+def test_a_certificate_says_in_words_what_is_in_floating_point(name, delta, wish):
+    """Absence of a field is no warning: what is not in exact integers is named in the text."""
+    solver, budget = catalogue()[name], Budget(1.0, delta)
+    problem = first_problem(name, budget)
+    if not applies(name, problem, budget, n=3 if name == "exponential_sampling" else 60, p=2):
+        pytest.skip(f"{name} refuses this problem")
+    n = 3 if name == "exponential_sampling" else 60
+    X, y = sample(n, 2)
+    certificate = solve(
+        problem,
+        X,
+        y,
+        budget=budget,
+        solver=name,
+        random_state=0,
+        discrete_noise="auto" if wish is None else wish,
+        **SHORT.get(name, {}),
+    ).certificate
+    exact = 0 if certificate.numerics is None else certificate.numerics["exact_releases"]
+    text = str(certificate)
+    assert ("low-order bits are not covered" in text) == (exact < certificate.releases)
+    if wish is False:
+        assert exact == 0 or not solver.has_discrete_noise
+    elif name in ALL_EXACT or (delta and name in WITH_DELTA):
+        assert exact == certificate.releases
+
+
+ALL_EXACT = {
+    "bolt_on_sgd",
+    "dp_ftrl",
+    "dp_ftrl_least_squares",
+    "noisy_gd",
+    "noisy_sgd",
+    "objective_perturbation",
+    "one_point_sgd",
+    "output_perturbation",
+    "phased_localization",
+}
+"""Solvers whose first problem is hardened in every release, with delta and, where they take that,
+without."""
+WITH_DELTA = {"mirror_descent", "phased_mirror_descent", "proximal_guided"}
+"""Solvers that are with Gaussian noise alone."""
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -54,10 +54,10 @@ def test_types_and_rows(files):
     for path in files:
         types = column_types(path)
         assert list(types) == list(TABLE)
-        assert (types["age"], types["pay"], types["ok"]) == ("integer", "number", "boolean")
-        assert types["when"] == "other"
         assert count_rows(path) == 3
-    assert column_types(files[1])["zip"] == "text"
+    assert (types["age"], types["pay"], types["ok"]) == ("integer", "number", "boolean")
+    assert (types["when"], types["zip"]) == ("other", "text")
+    assert set(column_types(files[0]).values()) == {"unknown"}  # a cell would have to be read
 
 
 def test_csv_and_parquet_give_the_same_matrix(files):

@@ -173,11 +173,9 @@ def test_a_ledger_pays_before_the_first_step(noise, tmp_path):
     assert spent <= 2.0 * (1 + 1e-9)
     assert private.certificate().ledger["dataset"] == "d"
     assert ledger.dataset("d").counts["open"] == 1
-    resumed = training(**choices)
-    resumed.load_state_dict(private.state_dict())
-    run(resumed, 1)
-    assert ledger.dataset("d").spent[0] == spent  # charged where it began
-    run(private, 2)
+    private.state_dict()
+    run(private, 2)  # a state that is saved costs nothing
+    assert ledger.dataset("d").spent[0] == spent
     certificate = private.certificate()
     assert ledger.dataset("d").counts["committed"] == 1
     assert ledger.verify(certificate)
@@ -188,6 +186,107 @@ def test_a_ledger_pays_before_the_first_step(noise, tmp_path):
     assert other.steps_done == 0
     with pytest.raises(Refused, match="a seeded run is not private"):
         run(training(**(choices | {"random_state": 0})))
+
+
+def charged(tmp_path, epsilon=40.0):
+    return privopt.Ledger.create(
+        tmp_path / "ledger.db", epsilon=epsilon, delta=1e-2, dataset="d", composition="basic"
+    )
+
+
+@pytest.mark.parametrize("noise", ["independent", "banded", "blt"])
+def test_a_state_is_free_for_the_first_who_goes_on(noise, tmp_path):
+    """Twenty complete runs from one saved state at one charge: the second and all after it pay."""
+    ledger = charged(tmp_path)
+    choices = {"noise": noise, "random_state": None, "ledger": ledger, "dataset": "d"}
+    private = training(**choices)
+    run(private, 1)
+    state, spent = private.state_dict(), [ledger.dataset("d").spent[0]]
+    for _ in range(3):
+        resumed = training(**choices)
+        resumed.load_state_dict(state)
+        run(resumed, 2)
+        assert ledger.verify(resumed.certificate())
+        spent.append(ledger.dataset("d").spent[0])
+    run(private, 2)  # the process itself is one of those who go on
+    spent.append(ledger.dataset("d").spent[0])
+    assert spent[0] == spent[1]
+    extra = [later - before for before, later in itertools.pairwise(spent[1:])]
+    assert min(extra) > 0.5
+    assert max(extra) == pytest.approx(min(extra))
+    if noise == "blt":
+        assert extra[0] == pytest.approx(2.0, rel=0.05)  # a whole run, once for the leg
+    assert ledger.dataset("d").counts["open"] == 1
+
+
+def test_steps_between_a_checkpoint_and_a_crash_are_charged_again(tmp_path):
+    ledger = charged(tmp_path)
+    choices = {"noise": "independent", "random_state": None, "ledger": ledger, "dataset": "d"}
+    private = training(**choices)
+    run(private, 1)
+    state = private.state_dict()
+    for x, y in itertools.islice(private.loader, 2):
+        private.step(cross_entropy, x, targets=y)
+    spent = ledger.dataset("d").spent[0]
+    resumed = training(**choices)
+    resumed.load_state_dict(state)
+    run(resumed, 1)
+    again = ledger.dataset("d").spent[0]
+    assert again > spent + 0.5  # the epoch in which it crashed
+    run(resumed, 1)
+    assert ledger.dataset("d").spent[0] == again  # nobody was in the last one
+
+
+def test_a_short_budget_refuses_the_second_leg_before_anything_is_released(tmp_path):
+    ledger = charged(tmp_path, epsilon=2.1)
+    choices = {"noise": "independent", "random_state": None, "ledger": ledger, "dataset": "d"}
+    private = training(**choices)
+    run(private, 1)
+    state = private.state_dict()
+    run(private, 1)
+    resumed = training(**choices)
+    resumed.load_state_dict(state)
+    before = weights(resumed.model)
+    with pytest.raises(Refused, match="budget of 'd' is short"):
+        run(resumed)
+    assert torch.equal(before, weights(resumed.model))
+    assert resumed.steps_done == 6
+    run(private, 1)
+
+
+def test_a_run_that_was_charged_goes_on_with_its_ledger(tmp_path):
+    ledger = charged(tmp_path)
+    choices = {"noise": "independent", "random_state": None}
+    private = training(ledger=ledger, dataset="d", **choices)
+    run(private, 1)
+    state = private.state_dict()
+    with pytest.raises(Refused, match="give the same ledger"):
+        training(**choices).load_state_dict(state)
+    (tmp_path / "other").mkdir()
+    other = training(ledger=charged(tmp_path / "other"), dataset="d", **choices)
+    other.load_state_dict(state)
+    with pytest.raises(Refused, match="give the same ledger"):
+        run(other)
+    seeded = training(ledger=ledger, dataset="d", **(choices | {"random_state": 0}))
+    seeded.load_state_dict(state)
+    with pytest.raises(Refused, match="a seeded run is not private"):
+        run(seeded)
+
+
+def test_without_a_ledger_the_certificate_says_what_it_assumes(tmp_path):
+    private = training(random_state=None)
+    run(private)
+    assert "gone on from" not in repr(private.certificate().assumptions)
+    file = tmp_path / "private.pt"
+    private.save(file)
+    said = []
+    for _ in range(2):
+        resumed = training(random_state=None)
+        resumed.load(file)
+        said.append(repr(resumed.certificate().assumptions))
+        assert "was gone on from once" in said[-1]
+    assert "loaded before" not in said[0]
+    assert "loaded before" in said[1]
 
 
 def test_a_state_that_is_not_whole_is_refused():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import stat
 import warnings
 from types import SimpleNamespace
 
@@ -92,6 +93,7 @@ def test_lightning(lightning, tmp_path):
     loop.fit(first)
     file = tmp_path / "first.ckpt"
     loop.save_checkpoint(file)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600  # it holds the run's state
     second = PrivateModule(lambda device: run_of(net().to(device), noise="blt"), mean_free)
     trainer(lightning, tmp_path, enable_checkpointing=False).fit(second, ckpt_path=file)
     assert second.private.steps_done == 21
@@ -176,6 +178,9 @@ def test_hugging_face_goes_on_from_a_checkpoint(transformers, tmp_path):
 
     whole = trainer()
     whole.train()
+    written = list(tmp_path.rglob("private.pt"))
+    assert len(written) == 4
+    assert {stat.S_IMODE(file.stat().st_mode) for file in written} == {0o600}
     spent = whole.private.epsilon_spent()
     resumed = trainer()
     result = resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))

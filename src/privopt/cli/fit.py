@@ -152,7 +152,7 @@ def _undeclared(
             "bounds.toml, fill it in and add --bounds bounds.toml."
         )
     for name, kind in types.items():
-        if name != target and kind not in ("number", "integer", "boolean"):
+        if name != target and kind not in ("number", "integer", "boolean", "unknown"):
             raise ValueError(
                 f"column {name!r} holds {kind}, not numbers: declare it in a bounds file, which "
                 "`privopt init-bounds` writes."

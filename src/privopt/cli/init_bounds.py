@@ -21,15 +21,15 @@ class Task(StrEnum):
 def init_bounds(
     data: DataFile,
     target: Annotated[str, typer.Option(help="Name of the column to predict.")],
-    task: Annotated[
-        Task | None, typer.Option(help="By default numbers with a fraction are regression.")
-    ] = None,
+    task: Annotated[Task | None, typer.Option(help="Else you say it in the file.")] = None,
     out: Annotated[Path, typer.Option(help="Where to write.")] = Path("bounds.toml"),
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
 ) -> None:
-    """Write bounds.toml with the names and types of the columns, for you to fill in.
+    """Write bounds.toml with the names of the columns, for you to fill in.
 
-    No value of the data goes into it: bounds and categories must come from what a column means.
+    A Parquet file declares types, which are filled in too; those of a CSV file would have to be
+    read off its cells, and are not. No value of the data goes into it: bounds and categories must
+    come from what a column means.
     """
     from privopt.tables import column_types, template
     from privopt.tables.schema import UNKNOWN, check_target

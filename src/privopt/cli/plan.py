@@ -160,14 +160,17 @@ def _of_file(
         schema = presumed(types, target, data.name)
     if n is None and budget.neighbouring == "add_remove":
         raise ValueError("under add_remove the number of rows is private: give a public --n.")
-    looked = "the names and types of the columns"
+    unknown = "unknown" in types.values()
+    looked = "the names of the columns" if unknown else "the names and types of the columns"
     if n is None:
         n, looked = count_rows(data), f"{looked} and the number of rows, which counts as public"
     console.print(f"[dim]Looked at {looked}; no value was used.[/dim]", highlight=False)
     if bounds is None:
+        text = f"text counts as {learn.CATEGORIES} categories"
         console.print(
-            f"[dim]Presumed {schema.width} columns: text counts as {learn.CATEGORIES} categories "
-            "until a bounds file lists them.[/dim]",
+            f"[dim]Presumed {schema.width} columns: "
+            + ("all count as numbers, and the target as two classes," if unknown else text)
+            + " until a bounds file says what they are.[/dim]",
             highlight=False,
         )
     return learn.ranking(schema, model, n, budget)

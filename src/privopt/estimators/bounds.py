@@ -69,9 +69,19 @@ class ColumnBounds:
             low, high = (np.asarray(side)[X.indices] for side in (self.low, self.high))
             X.data = (np.clip(X.data, low, high) / self.scale[X.indices]).astype(X.dtype)
             return X
-        wild = np.isinf(X)
-        X = np.clip(X, self.low.astype(X.dtype), self.high.astype(X.dtype))
-        X[wild] = np.nan
-        X -= self.shift.astype(X.dtype)
-        X /= self.scale.astype(X.dtype)
+        with np.errstate(all="ignore"):
+            wild = None if np.isfinite(X.sum()) else np.isinf(X)
+        low, high = (_one_if_equal(side.astype(X.dtype)) for side in (self.low, self.high))
+        X = np.clip(X, low, high)
+        if wild is not None:
+            X[wild] = np.nan
+        if self.shift.any():
+            X -= self.shift.astype(X.dtype)
+        if (self.scale != 1).any():
+            X /= self.scale.astype(X.dtype)
         return X
+
+
+def _one_if_equal(values: np.ndarray) -> Any:
+    """One number in place of many equal ones: columns need not be told apart."""
+    return values.flat[0] if values.size and (values == values.flat[0]).all() else values

@@ -47,11 +47,34 @@ def column(y: Any) -> np.ndarray:
     return column_or_1d(np.asarray(concrete(y, "y")), warn=True)
 
 
+KNOWN = (
+    "Complex data not supported",
+    "Expected 2D",
+    "Feature names are only supported",
+    "Found array with",
+    "Input X contains",
+    "Only sparse matrices with 32-bit",
+    "Pandas DataFrame with mixed sparse",
+    "Sparse data was passed",
+    "The feature names should match",
+    "X has ",
+    "dtype='numeric' is not compatible",
+    "float() argument must be",
+    "np.matrix is not supported",
+)
+"""Beginnings of refusals that speak of shapes, types and names of columns."""
+QUOTES = ("Complex data", "Expected 2D")
+"""Those that quote the array after it."""
+
+
 def _withheld(text: str) -> str:
-    """What a refusal may say: nothing that follows a quotation of cells."""
-    if "could not convert" in text or "Unable to convert" in text or "unable to parse" in text:
-        return "X must hold numbers alone: encode text first, for instance by DeclaredColumns."
-    head, quoted, tail = text.partition("array=")
-    if not quoted:
+    """What a refusal of scikit-learn may say: texts that are known to quote no cell."""
+    if not text.startswith(KNOWN):
+        return (
+            "X must hold numbers alone, a table of them: encode text first, for instance by "
+            "DeclaredColumns."
+        )
+    if not text.startswith(QUOTES):
         return text
-    return head.rstrip(":\n ") + ". " + tail[tail.rfind("Reshape") :]
+    head, tail = text.partition("\n")[0].rstrip(":. "), text[text.rfind("Reshape your data") :]
+    return f"{head}. {tail}" if "Reshape your data" in text else f"{head}."

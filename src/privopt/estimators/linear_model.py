@@ -117,6 +117,7 @@ class LinearModel(Portable, ABC):
         return None
 
     # ------------------------------------------------------------ fit
+    @np.errstate(all="ignore")  # a warning that one record causes would tell of it
     def fit(self, X: Any, y: Any, *, user_ids: Any = None, **others: Any) -> Self:
         """Fit the model; spends the whole budget.
 
@@ -249,6 +250,7 @@ class LinearModel(Portable, ABC):
         return choose_for_group(facts, budget, solver, make)
 
     # ------------------------------------------------------------ predict
+    @np.errstate(all="ignore")  # a warning that one record causes would tell of it
     def _scores(self, X: Any, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
         """Margins of rows clipped as in ``fit``: one line per row, one column per model."""
         check_is_fitted(self, "coef_")

@@ -61,6 +61,7 @@ class OnlineModel(Resumable):
         return None
 
     # ------------------------------------------------------------ one step, or one pass
+    @np.errstate(all="ignore")  # a warning that one record causes would tell of it
     def _step(self, X: Any, y: Any, record_ids: Any, public: Any, classes: Any = None) -> Self:
         """``partial_fit``: one batch, one step."""
         if self._run is None and not self._resumed():
@@ -69,10 +70,13 @@ class OnlineModel(Resumable):
             self._refuse_changes(self._kept)
         aside = self._aside()
         X, targets = aside._checked(X, y, classes)
+        if self._run is None:
+            targets = replace(targets, assumptions=(*targets.assumptions, *learned_before()))
         if public is not None:
             public = aside._checked(*public, targets.attributes.get("classes_"))
         return self._take(aside, X, targets, record_ids, public)
 
+    @np.errstate(all="ignore")  # a warning that one record causes would tell of it
     def _pass(self, X: Any, y: Any) -> Self:
         """``fit``: a new run over the rows in their order, cut into batches."""
         if self.checkpoint is not None and Checkpoint.model_of(self.checkpoint) is not None:

@@ -18,7 +18,15 @@ import numpy as np
 from privopt.estimators.participants import Participants
 from privopt.estimators.public_trace import PublicTrace
 from privopt.ledger import Dataset
-from privopt.mechanisms import CorrelatedGaussian, Run, Steps
+from privopt.mechanisms import (
+    CorrelatedGaussian,
+    Run,
+    Steps,
+    choose_correlated,
+    correlated_noise,
+    grid_of,
+    resolution_of,
+)
 from privopt.mechanisms.checkpoint import AGAIN, Checkpoint
 from privopt.noise import Source, fresh_name
 from privopt.oracle import Oracle, Query, RowBounds
@@ -118,9 +126,12 @@ class OnlineRun:
         self._process, self._whole = os.getpid(), True
         self.factorization = recipe.factorization(sum(stream.steps for stream in spent))
         self.multiplier = recipe.multiplier(self.factorization, spent)
-        self._mechanisms = [
-            CorrelatedGaussian(self.factorization, self.multiplier, recipe.rule) for _ in leaders
-        ]
+        noise = self.factorization, self.multiplier, recipe.rule
+        self._coordinates = self.leaders[0].coordinates
+        whole = choose_correlated(None, *noise, coordinates=self._coordinates)
+        self._mechanisms = [correlated_noise(*noise, discrete_noise=whole) for _ in leaders]
+        self._resolution = resolution_of(self._mechanisms[0])
+        self._row_norms: np.ndarray | None = None
         releases = self.factorization.steps * recipe.models
         declared = Steps(self._declared, releases, recipe.models)
         self._run = Run(
@@ -168,7 +179,9 @@ class OnlineRun:
         ):
             if index:
                 oracle = oracle.labelled(labels[index], classification=self.recipe.classification)
-            sealed = oracle.everything().ask(self.recipe.query, self.thetas[index])
+            sealed = oracle.everything().ask(
+                self.recipe.query, self.thetas[index], resolution=self._resolution
+            )
             self._whole = False  # from here on the noise has moved
             released = self._run.gate.release(mechanism, sealed)
             leader = copy.copy(leader)
@@ -197,8 +210,18 @@ class OnlineRun:
 
     def noise(self, live: int) -> float:
         """Standard deviation of a coordinate of the sums after so many steps of this stream."""
-        own = self.multiplier * self.recipe.sensitivity * _row_norm(self.factorization, live)
-        return math.hypot(own, self.spent[-1].noise if self.spent else 0.0)
+        scale = self._mechanisms[0].noise_multiplier * self.recipe.sensitivity
+        return math.hypot(scale * self._row_norm(live), self.spent[-1].noise if self.spent else 0.0)
+
+    def _row_norm(self, steps: int) -> float:
+        """Noise of the sums after so many steps, in units of that of one; of all steps at once."""
+        if not steps:
+            return 0.0
+        if isinstance(self.factorization, OpenEnded):
+            return self.factorization.row_norm(steps)
+        if self._row_norms is None:
+            self._row_norms = self.factorization.row_norms()
+        return float(self._row_norms[steps - 1])
 
     # ------------------------------------------------------------ what it has cost
     def certificate(self, settings: dict[str, Any], assumptions: tuple[str, ...]) -> Certificate:
@@ -241,9 +264,9 @@ class OnlineRun:
         """What each release may be, model after model; streams refuse a step beyond their last."""
         model, query = index % self.recipe.models, self.recipe.query
         radius = float(query.radius())
-        return self._mechanisms[model], Sensitivity(
-            query.norm, self.recipe.sensitivity, radius, view=model + 1
-        )
+        mechanism, moved = self._mechanisms[model], self.recipe.sensitivity
+        grid = grid_of(mechanism, moved, self._coordinates)
+        return mechanism, Sensitivity(query.norm, moved, radius, view=model + 1, grid=grid)
 
     def _past(self) -> Iterator[Event]:
         """The releases of streams that were given up: k Gaussians of mu/sqrt(k) lose what one of mu
@@ -327,14 +350,6 @@ class OnlineRun:
             state["noise"]["vectors"] = [found[f"{index}.{place}"] for place in range(count)]
             states.append((mechanism, state))
         self._run.resume(self.live * self.recipe.models, states)
-
-
-def _row_norm(factorization: Factorization, steps: int) -> float:
-    if not steps:
-        return 0.0
-    if isinstance(factorization, OpenEnded):
-        return factorization.row_norm(steps)
-    return float(factorization.row_norms()[steps - 1])
 
 
 def _listed(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Transformers before a private estimator: which of them learn from the data without noise.
+"""What stands around a private fit: transformers that learn from the data, wrappers that fit again.
 
 An estimator sees the columns it is given, not where they came from. A scaler that was fitted to the
 data puts every record's mark on every column, and no certificate of the last step speaks of that.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from types import FrameType
 from typing import Any
 
 from sklearn.base import BaseEstimator
@@ -17,8 +18,10 @@ from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils import get_tags
 
+from privopt.estimators.wrappers import wrapped_by
 from privopt.privacy import PrivacyWarning
 
+SEARCH = "privopt.estimators.search_run"
 DATA_FREE = {
     "FrozenEstimator",
     "FunctionTransformer",
@@ -59,25 +62,42 @@ def check_pipeline(pipeline: Any) -> list[str]:
 
 
 def learned_before() -> tuple[str, ...]:
-    """What a certificate must assume of the pipelines that the caller runs in; warns of it."""
-    names: list[str] = []
-    frame = sys._getframe(1)
+    """What a certificate must assume of the calls that a fit runs in; warns of it."""
+    frames: list[FrameType] = []
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
+        if frame.f_globals.get("__name__") == SEARCH:
+            return ()  # the search has looked for itself, and how many fits it runs is secret
+        frames.append(frame)
+        frame = frame.f_back
+    names: list[str] = []
+    for frame in frames:
         if frame.f_globals.get("__name__") == "sklearn.pipeline":
             owner = frame.f_locals.get("self")
             if isinstance(owner, Pipeline):
                 names += [n for _, step in owner.steps[:-1] for n in _learning(step)]
-        frame = frame.f_back
-    names = list(dict.fromkeys(names))
+    names, around = list(dict.fromkeys(names)), wrapped_by(frames)
     if names:
         warnings.warn(
             f"{' and '.join(names)} before this model learns from the data without noise, which no "
             "certificate covers: use declared bounds and categories instead.",
             PrivacyWarning,
-            stacklevel=3,
+            stacklevel=4,
+        )
+    if around:
+        warnings.warn(
+            f"{' and '.join(around)} may fit this model several times and score it without noise, "
+            "but a certificate covers one fit: search by PrivateSearchCV, and give the model a "
+            "ledger, which adds up all fits.",
+            PrivacyWarning,
+            stacklevel=4,
         )
     return tuple(
         f"what {name} learned from the data, without noise, is taken to be public" for name in names
+    ) + tuple(
+        f"this fit is the only thing that {name} computed from the data: other fits and scores "
+        "are not covered"
+        for name in around
     )
 
 

@@ -14,7 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from privopt.estimators.frames import concrete
 from privopt.estimators.linear_model import LinearModel
-from privopt.estimators.search_run import Scoring, SearchRun, calibrated, fit_nothing, together
+from privopt.estimators.pipelines import learned_before
+from privopt.estimators.scoring import Scoring, assumed_of, check_scoring
+from privopt.estimators.search_run import SearchRun, calibrated, fit_nothing, together
 from privopt.ledger import account_for
 from privopt.mechanisms import BestOf, Run, Steps
 from privopt.noise import Source, source_for
@@ -68,7 +70,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
     holdout : float, default=0.2
         Share of the records that score.
     scoring : callable, optional
-        ``scoring(y, predicted)`` gives one number for each record; they are clipped to [0, 1].
+        ``scoring(y, predicted)`` gives one number for each record; they are clipped to [0, 1]. It
+        is called for one record at a time.
         Default: 1 where a class is right; 1 - |error| / (width of the target bounds).
     random_state : int, optional
         None draws secure noise. An integer makes the result reproducible and not private.
@@ -144,16 +147,20 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         self.dataset = dataset
 
     # ------------------------------------------------------------ fit
+    @np.errstate(all="ignore")  # a warning that one record causes would tell of it
     def fit(self, X: Any, y: Any = None) -> Self:
         """Search; spends the whole budget."""
         budget = Budget(self.epsilon, self.delta, cast(Neighbouring, self.neighbouring))
         source = source_for(self.random_state)
         count = RandomCount.named(self.law, self.n_runs, self.eta)
         candidates = self._candidates()
+        if self.scoring is not None:
+            check_scoring(self.scoring, self.estimator)
         X, y = self._checked(concrete(X), y)
         n = public_count(len(y), budget, None)
         if self.strategy == "plan":
             return self._fit_planned(X, y, candidates, budget, n)
+        assumed = learned_before()
         scores = self._held_out(n)
         trains = ~scores
         public = self._public(budget, int(trains.sum()))
@@ -163,7 +170,9 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         def made(which: int, epsilon: float) -> LinearModel:
             return self._made(candidates[which], {**public, "epsilon": epsilon})
 
-        per_run, losses = calibrated(made, len(candidates), (X, y), budget, count)
+        per_run, losses, of_fits = calibrated(made, len(candidates), (X, y), budget, count)
+        if self._reads_classes():
+            assumed = ("the list of classes was read from y and is taken to be public", *assumed)
         run = SearchRun(
             [made(which, per_run) for which in range(len(candidates))],
             losses,
@@ -172,6 +181,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             self.scoring,
             per_run,
             budget.delta,
+            tuple(dict.fromkeys((*assumed, *of_fits, *assumed_of(self.scoring)))),
         )
         mechanism = BestOf(count, len(candidates), together(losses))
         best, certificate = self._released(mechanism, run, budget, source)
@@ -216,13 +226,11 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         declared = Steps.once(mechanism, sealed.sensitivity)
         search = Run(budget, declared, source, what="private_search")
         search.pay(account_for(self.ledger, self.dataset))
-        read = ("the list of classes was read from y and is taken to be public",)
-        assumed = read if self._reads_classes() else ()
         with search:
             best = search.gate.release(mechanism, sealed)
             certificate = search.certify(
                 solver=f"private_search+{type(self.estimator).__name__}",
-                assumptions=(*assumed, "the time that the search took is not published"),
+                assumptions=(*run.assumptions, "the time that the search took is not published"),
                 settings={
                     "candidates": mechanism.candidates,
                     "expected_runs": mechanism.count.mean,

@@ -13,6 +13,7 @@ from sklearn.utils import _safe_indexing
 
 from privopt.estimators.linear_model import LinearModel
 from privopt.estimators.linear_regressor import LinearRegressor
+from privopt.estimators.scoring import Scoring, each
 from privopt.mechanisms import HOOK, Gaussian, Laplace, Run, Steps
 from privopt.noise import Source
 from privopt.oracle import sealed_total
@@ -30,7 +31,6 @@ from privopt.privacy import (
 from privopt.privacy.profiles import gaussian_mu
 from privopt.privacy.tuning import Loss
 
-Scoring = Callable[[np.ndarray, np.ndarray], np.ndarray]
 Rows = tuple[Any, np.ndarray]
 
 
@@ -49,6 +49,7 @@ class SearchRun:
     scoring: Scoring | None
     epsilon: float
     delta: float
+    assumptions: tuple[str, ...] = ()
 
     def __call__(self, which: int, source: Source) -> tuple[float, LinearModel]:
         state = None if source.private else int(source.noise.integers(2**31))
@@ -59,9 +60,8 @@ class SearchRun:
             model = cast(LinearModel, clone(model)).fit(*self.fitted)
             self._check(model.privacy_, which)
             X, y = self.held_out
-            scores = (self.scoring or default_score(model))(y, model.predict(X))  # type: ignore
-            if np.shape(scores) != (len(y),):
-                raise Refused("scoring gives one number for each record.")
+            predicted, own = cast(Any, model).predict(X), default_score(model)
+            scores = own(y, predicted) if self.scoring is None else each(self.scoring, y, predicted)
             total = self._score(np.asarray(scores, dtype=float), which, source)
         finally:
             HOOK.reset(outer)
@@ -144,14 +144,17 @@ def calibrated(
     rows: Rows,
     budget: Budget,
     count: RandomCount,
-) -> tuple[float, list[frozenset[Loss]]]:
-    """Largest epsilon of one run within the budget, and the losses of each candidate at it."""
+) -> tuple[float, list[frozenset[Loss]], tuple[str, ...]]:
+    """Largest epsilon of one run within the budget, the losses of each candidate at it, and what
+    their certificates assume."""
     accountant = Accountant(budget.neighbouring)
+    assumed: dict[str, None] = {}
 
     def losses(epsilon: float, chosen: range) -> list[frozenset[Loss]]:
         score = score_loss(epsilon, budget.delta)
-        fits = (fit_nothing(made(which, epsilon), *rows) for which in chosen)
-        return [losses_of(fit.privacy_) | {score} for fit in fits]
+        fits = [fit_nothing(made(which, epsilon), *rows).privacy_ for which in chosen]
+        assumed.update(dict.fromkeys(text for fit in fits for text in fit.assumptions))
+        return [losses_of(fit) | {score} for fit in fits]
 
     def tuned(found: list[frozenset[Loss]]) -> Any:
         return charge_of(Tuned(count.law, count.parameter, count.eta, together(found)))
@@ -171,4 +174,4 @@ def calibrated(
     if not accountant.holds(tuned(found), budget.epsilon, budget.delta):
         inverse = least(range(candidates), inverse)
         found = losses(1 / inverse, range(candidates))
-    return 1 / inverse, found
+    return 1 / inverse, found, tuple(assumed)

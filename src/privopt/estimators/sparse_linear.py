@@ -165,6 +165,7 @@ class SparseLeastSquares(RegressorMixin, SparseLinear):
     y_bound: float
     residual_clip: float | None
 
+    @np.errstate(all="ignore")  # a warning that one record causes would tell of it
     def fit(self, X: Any, y: Any, *, user_ids: Any = None, **others: Any) -> Self:
         """Fit the model; spends the whole budget.
 

@@ -99,6 +99,7 @@ class SparseLogisticRegression(ClassifierMixin, OverL1Ball):
         self.ledger = ledger
         self.dataset = dataset
 
+    @np.errstate(all="ignore")  # a warning that one record causes would tell of it
     def fit(self, X: Any, y: Any, *, user_ids: Any = None, **others: Any) -> Self:
         """Fit the model; spends the whole budget.
 

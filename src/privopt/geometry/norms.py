@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,7 +16,7 @@ _INVERSE_EXPONENT: dict[Norm, float] = {"l1": 1.0, "l2": 0.5, "linf": 0.0}
 
 def check_norm(which: str) -> None:
     """Raise ValueError unless `which` names a norm."""
-    if which not in get_args(Norm):
+    if which not in _DUAL:
         raise ValueError(f"norm must be one of 'l1', 'l2', 'linf'; got {which!r}.")
 
 

@@ -139,7 +139,8 @@ class Chain:
             account.keys.pop(release.key or "", None)
         else:
             raise ValueError("unknown action")
-        account.count[release.state] += 1
+        if release.cost.something:  # a note of a training's steps is no release
+            account.count[release.state] += 1
         del account.open[entry.release]
 
     def _reserve(self, account: Account, entry: Entry, body: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from privopt.losses.absolute import Absolute
 from privopt.losses.capped_exponential import CappedExponential
 from privopt.losses.capped_logistic import CappedLogistic
+from privopt.losses.foreign import Foreign
 from privopt.losses.guarded import Guarded, bounded_slope, met
 from privopt.losses.hinge import Hinge, SmoothedHinge
 from privopt.losses.huber import Huber
@@ -13,11 +14,13 @@ from privopt.losses.quantile import Quantile, SmoothedQuantile
 from privopt.losses.redescending import TukeyBiweight, Welsch
 from privopt.losses.smoothed import Smoothed
 from privopt.losses.squared import Squared
+from privopt.losses.tabulated import Tabulated
 
 __all__ = [
     "Absolute",
     "CappedExponential",
     "CappedLogistic",
+    "Foreign",
     "Guarded",
     "Hinge",
     "Huber",
@@ -29,6 +32,7 @@ __all__ = [
     "SmoothedHinge",
     "SmoothedQuantile",
     "Squared",
+    "Tabulated",
     "TukeyBiweight",
     "Welsch",
     "bounded_slope",

@@ -8,7 +8,14 @@ from privopt.mechanisms.additive import (
     NormGamma,
 )
 from privopt.mechanisms.best_of import BestOf
-from privopt.mechanisms.correlated import CorrelatedGaussian
+from privopt.mechanisms.correlated import (
+    CorrelatedGaussian,
+    DiscreteCorrelatedGaussian,
+    choose_correlated,
+    correlated_noise,
+    grid_of,
+    resolution_of,
+)
 from privopt.mechanisms.exponential_density import ExponentialDensity
 from privopt.mechanisms.gate import HOOK, Gate, Hook, Steps, same_event
 from privopt.mechanisms.grid_walk import GridWalk
@@ -35,6 +42,7 @@ __all__ = [
     "HOOK",
     "BestOf",
     "CorrelatedGaussian",
+    "DiscreteCorrelatedGaussian",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "DiscreteNormGamma",
@@ -60,10 +68,14 @@ __all__ = [
     "StableSGD",
     "Standardizer",
     "Steps",
+    "choose_correlated",
     "choose_discrete",
+    "correlated_noise",
     "gaussian_noise",
+    "grid_of",
     "laplace_noise",
     "norm_gamma_noise",
     "rehearsed",
+    "resolution_of",
     "same_event",
 ]

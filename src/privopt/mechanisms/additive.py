@@ -118,6 +118,7 @@ class GeneralizedGaussian:
 
     multiplier: float
     order: float
+    resolution: ClassVar[None] = None  # no grid
 
     def __post_init__(self) -> None:
         check_multiplier(self.multiplier)
@@ -151,6 +152,7 @@ class KNorm:
 
     multiplier: float
     order: float
+    resolution: ClassVar[None] = None  # no grid
 
     def __post_init__(self) -> None:
         check_multiplier(self.multiplier)

@@ -1,23 +1,56 @@
-"""Gaussian noise that is correlated over the steps of a stream, in units of the sensitivity."""
+"""Gaussian noise that is correlated over the steps of a stream, in units of the sensitivity.
+
+``DiscreteCorrelatedGaussian`` is the hardened one: sums and noise are integers, and a step draws
+its fresh integers apart from what earlier steps take off, so that given all that was released a
+neighbour only moves their centre. ``docs/proofs/streams.md`` is the proof.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+import math
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from privopt.mechanisms.additive import check_multiplier
-from privopt.noise import Source, gaussian
+from privopt.mechanisms.on_grid import OnGrid, check_resolution, room
+from privopt.noise import Source, gaussian, narrow_gaussian
+from privopt.noise.discrete import (
+    BASE,
+    DIGIT_STD,
+    GAUSSIAN_DIGITS,
+    GAUSSIAN_DISTANCE,
+    GAUSSIAN_STD,
+    OUTSIDE,
+    TAIL,
+    gaussian_log_ratio,
+    std_of,
+    top_for,
+)
 from privopt.noise.source import volume
-from privopt.oracle.sensitivity import Sensitivity, SensitivityNorm
+from privopt.oracle.counting import grid_step
+from privopt.oracle.sensitivity import Grid, Sensitivity, SensitivityNorm
 from privopt.privacy.budget import Refused
-from privopt.privacy.events import ROOT, Cell, Sampling, StreamPath, StreamPosition
-from privopt.privacy.factorizations import Factorization
+from privopt.privacy.events import ROOT, Cell, Numerics, Sampling, StreamPath, StreamPosition
+from privopt.privacy.factorizations import Factorization, NoiseStream, Rounding
 from privopt.privacy.kinds import GaussianKind, Kind
 from privopt.privacy.participation import Participation
 from privopt.privacy.spend import check_sampled
+
+LARGEST = TAIL * DIGIT_STD * (BASE**GAUSSIAN_DIGITS - 1) / (BASE - 1)
+"""No fresh integer is larger: digits are cut off."""
+ROUNDING_SHARE = 1e-3
+"""Share of a record's movement, in steps of the grid, that is left to rounding: the noise is wider
+by that much."""
+WIDER = 1 / (1 - ROUNDING_SHARE)
+"""What it is wider by; bounds on errors count on it."""
+COEFFICIENTS = 1e-4
+"""Part of it that covers the relative errors of a factorization's own numbers."""
+NARROWEST = 1 / 64
+"""Fresh integers of one step are no narrower than this, in units of the widest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +80,141 @@ class CorrelatedGaussian:
         mu = 1 / self.multiplier
         return (GaussianKind(mu, mu * (sensitivity.single / sensitivity.radius)),)
 
+    @property
+    def noise_multiplier(self) -> float:
+        """Standard deviation of a step's fresh Gaussians at C_tt = 1, in units of the radius."""
+        return self.multiplier
+
     def run(self, payload: Any, sensitivity: Sensitivity, source: Source) -> np.ndarray:
         raise Refused("correlated noise has a memory: release it through a gate.")
+
+
+@lru_cache(maxsize=64)
+def _rounding(factorization: Factorization) -> Rounding | None:
+    return factorization.rounding(LARGEST)
+
+
+@dataclass(frozen=True, slots=True)
+class DiscreteCorrelatedGaussian(OnGrid, CorrelatedGaussian):
+    """The same law in integers, on an integer sum: a_t = K_t - rint(sum over j < t of
+    (C_tj / C_tt) a_j), with discrete Gaussian K_t of standard deviation 1/C_tt times that of the
+    unit.
+
+    Formal guarantee: that of ``CorrelatedGaussian`` up to ``numerics``. A record that moves the
+    sums by at most ``resolution`` in each of its steps moves the centres of K by what C makes of
+    that and by what rounding adds, which ``ROUNDING_SHARE`` pays for; so as one Gaussian release,
+    also if each sum depends on what was released before (docs/proofs/streams.md). All records take
+    part, or disjoint parts of them: sampled batches are refused.
+    """
+
+    rounding: Rounding = field(init=False, repr=False, compare=False)
+    log_ratio: float = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_multiplier(self.multiplier)
+        rounding = _rounding(self.factorization)
+        if rounding is None or rounding.least < NARROWEST * rounding.most:
+            raise ValueError(
+                f"{self.factorization.name} noise has no stream of integers here: use "
+                "CorrelatedGaussian."
+            )
+        object.__setattr__(self, "rounding", rounding)
+        narrowest = std_of(top_for(rounding.least / rounding.most))
+        object.__setattr__(self, "log_ratio", gaussian_log_ratio(narrowest))
+        check_resolution(self.multiplier, self.resolution)
+
+    @property
+    def resolution(self) -> float:
+        paid = (1 - ROUNDING_SHARE) * GAUSSIAN_STD
+        return paid / (self.multiplier * self.rounding.most)
+
+    @property
+    def noise_multiplier(self) -> float:
+        return self.multiplier * WIDER
+
+    def fits(self, coordinates: int) -> bool:
+        """Whether rounding moves a record's centres by no more than its share.
+
+        In a step that rounds differently for two neighbours, each coordinate's centre moves by at
+        most 1 + 2 error besides; a record moves the centres by at least the diagonal of C.
+        """
+        found, rule = self.rounding, self.participation
+        rows = self.factorization.steps
+        if rule is not None:
+            rows = min(rows, rule.fitted(rows).times * found.rows)
+        moved = math.sqrt(coordinates * rows) * (1 + 2 * found.error) / found.least
+        least = self.resolution / (1 - ROUNDING_SHARE) / found.most
+        return moved <= (ROUNDING_SHARE - COEFFICIENTS) * least
+
+    def numerics(self, sensitivity: Sensitivity) -> Numerics:
+        count = self._grid(sensitivity).coordinates
+        if not self.fits(count):
+            raise Refused(
+                "there are too many steps and coordinates for integers in correlated noise: use "
+                "CorrelatedGaussian, or noise with fewer bands."
+            )
+        if not sensitivity.sampling.full:
+            raise Refused("integers in correlated noise are for all records, not for a sample.")
+        return Numerics(count * self.log_ratio, count * (GAUSSIAN_DISTANCE + OUTSIDE))
+
+    def noisy(
+        self, noise: NoiseStream, payload: Any, sensitivity: Sensitivity, source: Source
+    ) -> np.ndarray:
+        """The next step of a stream: an exact sum of integers, times the grid's step."""
+
+        def fresh(scale: float) -> np.ndarray:
+            return narrow_gaussian(source, payload.shape, top_for(scale / self.rounding.most))
+
+        return self._noisy(payload, noise.next_whole(fresh), sensitivity)
+
+
+def correlated_noise(
+    factorization: Factorization,
+    multiplier: float,
+    participation: Participation | None = None,
+    *,
+    discrete_noise: bool,
+) -> CorrelatedGaussian:
+    """Correlated noise on exact integers, or in floating point."""
+    kind = DiscreteCorrelatedGaussian if discrete_noise else CorrelatedGaussian
+    return kind(factorization, multiplier, participation)
+
+
+def choose_correlated(
+    wish: bool | None,
+    factorization: Factorization,
+    multiplier: float,
+    participation: Participation | None = None,
+    *,
+    coordinates: int,
+    records: int = 1,
+) -> bool:
+    """Whether correlated noise is hardened: where it can be, unless told. All of this is public;
+    ``records`` take part in one step."""
+    if wish is False:
+        return False
+    try:
+        whole = DiscreteCorrelatedGaussian(factorization, multiplier, participation)
+        possible = whole.fits(coordinates) and room(whole.resolution, records)
+    except ValueError:
+        possible = False  # no stream of integers, or no room on the grid
+    if wish and not possible:
+        raise ValueError(
+            "discrete_noise=True needs noise with a stream of integers, and room on their grid: "
+            'leave it out, or use noise="blt" or fewer steps and coordinates.'
+        )
+    return possible
+
+
+def grid_of(mechanism: CorrelatedGaussian, moved: float, coordinates: int) -> Grid | None:
+    """The grid of a sum that moves by so much, if the noise has integers."""
+    resolution = resolution_of(mechanism)
+    return None if resolution is None else Grid(grid_step(moved, resolution), coordinates)
+
+
+def resolution_of(mechanism: CorrelatedGaussian) -> float | None:
+    """What a view is asked with."""
+    return mechanism.resolution if isinstance(mechanism, DiscreteCorrelatedGaussian) else None
 
 
 class Stream:
@@ -108,6 +274,12 @@ class Stream:
         self._radius, self._sampling = float(sensitivity.radius), sensitivity.sampling
 
     def run(self, payload: Any, sensitivity: Sensitivity, source: Source) -> np.ndarray:
+        mechanism = self._mechanism
+        if isinstance(mechanism, DiscreteCorrelatedGaussian):
+            self._failed = True
+            released = mechanism.noisy(self._noise, payload, sensitivity, source)
+            self._failed = False
+            return released
         payload = np.asarray(payload, dtype=float)
         if not volume(source):
             return payload.copy()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, Protocol
 
 from privopt.mechanisms.correlated import CorrelatedGaussian, Stream
@@ -265,6 +266,8 @@ class Steps:
                 path.cells.append(sensitivity.cells)
             event = self.event(index, path)
             assert event is not None
+            if ruled and event.numerics is not None:
+                event = replace(event, numerics=event.numerics.times(index // self._streams + 1))
             log.append(event)
         return log
 

@@ -18,7 +18,7 @@ from privopt.mechanisms.gate import HOOK, Gate, Steps
 from privopt.noise import SilentSource, Source
 from privopt.privacy.accountant import Accountant
 from privopt.privacy.budget import Budget, Refused
-from privopt.privacy.certificate import RUN, Certificate
+from privopt.privacy.certificate import RUN, Certificate, slack
 from privopt.privacy.events import Event, Log
 from privopt.privacy.groups import grouped
 from privopt.privacy.spend import Spend, spend
@@ -80,6 +80,8 @@ class Run:
                 f"{what} plans to spend more than its budget: refused before any data is touched. "
                 "Please report this as a privacy bug."
             )
+        whole = declared if isinstance(declared, Log) else declared.log()
+        slack((*self._past, *whole), epsilon)  # refuses noise whose sampler spoils the guarantee
         self._gate = Gate(source, declared=declared, hook=HOOK.get(), stream=stream, key=RUN)
         if self._past:
             self._gate.past(self._past)

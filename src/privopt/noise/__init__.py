@@ -1,6 +1,6 @@
 """Random numbers: secure by default, reproducible on request, and from nowhere else."""
 
-from privopt.noise.discrete import discrete_gaussian, discrete_laplace
+from privopt.noise.discrete import discrete_gaussian, discrete_laplace, narrow_gaussian
 from privopt.noise.exponential import exponential
 from privopt.noise.gaussian import gaussian
 from privopt.noise.generalized_gaussian import generalized_gaussian, k_norm
@@ -30,6 +30,7 @@ __all__ = [
     "gumbel",
     "k_norm",
     "laplace",
+    "narrow_gaussian",
     "norm_gamma",
     "source_for",
 ]

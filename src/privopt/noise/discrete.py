@@ -35,6 +35,8 @@ DIGIT_STD = 512
 TAIL = 13
 """Standard deviations beyond which a Gaussian digit is cut off."""
 GAUSSIAN_DIGITS = 4
+TOP = BASE ** (GAUSSIAN_DIGITS - 1)
+"""Weight of the highest digit."""
 FINE_DIGITS = 5
 LAPLACE_DIGITS = 5
 
@@ -67,6 +69,11 @@ def rounding_mass(entries: int, bits: int = BITS) -> float:
     return entries * 2.0**-bits / 2
 
 
+def gaussian_log_ratio(std: float) -> float:
+    """Bound on |log(discrete Gaussian / rounded Gaussian)| within ``TAIL`` deviations."""
+    return TAIL**2 / (24 * std**2) * 1.001
+
+
 def gaussian_distance(digits: int) -> float:
     """Distance in variation of so many digits from the discrete Gaussian law."""
     each = tail_mass(TAIL) + rounding_mass(2 * TAIL * DIGIT_STD + 1)
@@ -80,10 +87,10 @@ FINE_DISTANCE = gaussian_distance(FINE_DIGITS)
 """The same for ``fine_gaussian``."""
 LAPLACE_DISTANCE = 2 * (LAPLACE_DIGITS * rounding_mass(BASE) + math.exp(-BASE / 2) * 1.001)
 """The same for ``discrete_laplace``: below 2^-117."""
-GAUSSIAN_LOG_RATIO = TAIL**2 / (24 * GAUSSIAN_STD**2) * 1.001
+GAUSSIAN_LOG_RATIO = gaussian_log_ratio(GAUSSIAN_STD)
 """Bound on |log(discrete Gaussian / rounded Gaussian)| within ``TAIL`` deviations, for each
 variable: below 2^-63. Accounting for a Gaussian mechanism then holds up to twice that."""
-FINE_LOG_RATIO = TAIL**2 / (24 * FINE_STD**2) * 1.001
+FINE_LOG_RATIO = gaussian_log_ratio(FINE_STD)
 """The same for ``fine_gaussian``: below 2^-79."""
 OUTSIDE = tail_mass(TAIL - 1e-6)
 """Mass of the rounded Gaussian beyond the sensitivity of that bound."""
@@ -197,12 +204,35 @@ def fine_gaussian(source: Source, shape: tuple[int, ...] | int) -> np.ndarray:
     return _gaussian(source, shape, FINE_DIGITS)
 
 
-def _gaussian(source: Source, shape: tuple[int, ...] | int, digits: int) -> np.ndarray:
+def narrow_gaussian(source: Source, shape: tuple[int, ...] | int, top: int) -> np.ndarray:
+    """The same with the standard deviation ``std_of(top)``: the highest digit counts ``top`` in
+    place of ``TOP``. Any weight up to that is smoothed by the digits below it."""
+    return _gaussian(source, shape, GAUSSIAN_DIGITS, top)
+
+
+def std_of(top: int) -> float:
+    """Standard deviation of ``narrow_gaussian``."""
+    return DIGIT_STD * math.sqrt(sum(BASE ** (2 * i) for i in range(GAUSSIAN_DIGITS - 1)) + top**2)
+
+
+@lru_cache(maxsize=256)
+def top_for(share: float) -> int:
+    """The least weight of the highest digit that gives this share of ``GAUSSIAN_STD``, or more."""
+    square = (share * GAUSSIAN_STD / DIGIT_STD) ** 2 - (std_of(0) / DIGIT_STD) ** 2
+    if not 0 < share <= 1 or square <= 0:
+        raise ValueError(f"a share of the noise lies between 0 and 1, got {share!r}.")
+    return min(math.ceil(math.sqrt(square) * (1 + 2.0**-50)), TOP)
+
+
+def _gaussian(
+    source: Source, shape: tuple[int, ...] | int, digits: int, top: int | None = None
+) -> np.ndarray:
     tables = _gaussian_tables()
 
     def some(count: int) -> np.ndarray:
         words, more = _words(source, (2, digits, count))
-        return _compose(tables.digits(words, more, 0))
+        found = tables.digits(words, more, 0)
+        return _compose(found) if top is None else _compose(found[:-1]) + found[-1] * top
 
     return _in_blocks(source, some, shape)
 

@@ -76,9 +76,12 @@ class DenseRows:
     def counted_sum(self, theta: np.ndarray, weigh: Weigh, bound: float, step: float) -> np.ndarray:
         if self._dtype != self._xp.float64:
             return self.precise().counted_sum(theta, weigh, bound, step)
+        # At the origin every product is zero: one reading of the rows less.
+        here = np.any(theta)
 
         def block(X: Any, rows: slice, slope: Any, offset: float) -> np.ndarray:
-            z = self._settle(row_products(X, slope), rows, offset)
+            products = row_products(X, slope) if here else self._xp.zeros_like(self._y[rows])
+            z = self._settle(products, rows, offset)
             weights = weigh(z, self._y[rows], self._sizes[rows])
             if self._active is not None:
                 weights = weights * self._active[rows]
@@ -373,8 +376,11 @@ class DenseRows:
         height = min(max(BLOCK_BYTES // width, 64), 1 << 15, most)
         blocks = [slice(i, min(i + height, self.count)) for i in range(0, self.count, height)]
 
+        quiet = np.geterr()  # a thread of its own would warn of what the caller's ignores
+
         def run(share: list[slice]) -> list[Any]:
-            return [apply(rows) for rows in share]
+            with np.errstate(**quiet):
+                return [apply(rows) for rows in share]
 
         workers = _workers()
         if workers == 1 or self._X.nbytes < PARALLEL_BYTES:

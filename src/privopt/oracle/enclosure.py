@@ -32,6 +32,8 @@ SLOPE_UNITS = 8.0
 """Rounding of one computed slope at a given margin, in units of 2^-53 of the largest slope (of 1
 for a classification loss, whose slope is a difference from 1)."""
 SMALLEST = 2.0**-900
+QUICK = 256
+"""Rows that ``Enclosing.quick`` adds up in one go."""
 
 
 def residual_only(loss: Loss) -> bool:
@@ -89,6 +91,31 @@ class Enclosing:
         row = float(np.linalg.norm(largest)) * (1 + 1e-9)
         added = 4 * (count + 8) * count * UNIT * 2.0**-bits * size * row
         return total, remainder, min(self._size, row) * float(np.sum(spread)) * (1 + 1e-9) + added
+
+    def quick(
+        self, X: Any, y: np.ndarray, sizes: np.ndarray, weights: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, float]:
+        """The same with ordinary sums, bounded by the number of additions: an error some hundred
+        times as large, for less than half the work. ``sizes`` bound the norms of the rows."""
+        if sp.issparse(X) or not self._loss.smooth or not math.isfinite(self._size):
+            return self.block(X, y, weights)
+        count, p = X.shape
+        z = X @ self._head + (X @ self._tail if self._tail.any() else 0.0)
+        # |<x, theta>| is summed with p additions, each off by u of at most ||x|| ||theta||.
+        far = float(np.linalg.norm(self._head)) + float(np.linalg.norm(self._tail))
+        error = 2 * (p + 4) * UNIT * far * float(np.sum(sizes))
+        slopes = self._loss.slope(z, y)
+        heights = np.abs(z) if self._loss.classification else np.abs(z) + np.abs(y)
+        spread = self._loss.smoothness * (2 * UNIT * float(np.sum(heights)) + error)
+        spread += count * slope_unit(self._loss)
+        mass = float(np.sum(np.abs(slopes)))  # a weight times a norm is within the size
+        if weights is not None:
+            slopes = slopes * weights
+        whole = count - count % QUICK
+        parts = slopes[:whole].reshape(-1, 1, QUICK) @ X[:whole].reshape(-1, QUICK, p)
+        total = parts.sum(axis=(0, 1)) + slopes[whole:] @ X[whole:]
+        added = 2 * (QUICK + count // QUICK + 4) * UNIT * mass
+        return total, np.zeros(p), self._size * (spread + added) * (1 + 1e-9)
 
     def _slopes(
         self, z: np.ndarray, rest: np.ndarray, y: np.ndarray, error: float

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from array_api_compat import array_namespace, device, is_numpy_array
 
 
@@ -13,6 +14,26 @@ def unmasked(values: Any) -> Any:
     if not isinstance(values, np.ma.MaskedArray):
         return values
     return np.ma.filled(values.astype(np.float64), np.nan)
+
+
+def numbers(values: Any, name: str) -> Any:
+    """Arrays of numbers as they are, other things in double precision; refuses what holds no
+    numbers without quoting it, and takes a masked cell as a missing one."""
+    values = unmasked(values)
+    if sp.issparse(values) or hasattr(values, "detach"):
+        return values
+    found = None
+    try:
+        found = np.asarray(values)
+        if found.dtype.kind not in "biufc":
+            found = found.astype(np.float64)
+    except Exception:
+        found = None  # raised below: an error of NumPy's, or one behind ours, quotes a cell
+    if found is None:
+        raise ValueError(f"{name} must hold numbers alone: encode text and dates first.")
+    if found.dtype.kind == "c":
+        raise TypeError(f"{name} holds complex numbers: give real ones.")
+    return found
 
 
 def labels_like(y: Any, X: Any, dtype: Any, classification: bool) -> Any:

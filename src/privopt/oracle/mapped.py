@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from privopt.oracle.moments import at_least
 from privopt.oracle.rows import RawRows, RowBounds, Rows, Weigh
 
 
@@ -125,6 +126,7 @@ class MappedRows:
     @classmethod
     def build(cls, base: RawRows, row_map: RowMap) -> MappedRows:
         norms = np.hypot(base.features(lambda X: scaled_norms(X, row_map)), row_map.column)
+        norms = at_least(norms, row_map.dimension)
         return cls(base.noted(row_map.notes(norms)).precise(), row_map)
 
     def weighted_sum(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
@@ -171,16 +173,21 @@ class MappedRows:
         """``measure`` of mapped rows, labels and sizes: centred entry by entry, then scaled, so
         that nothing cancels. Sparse rows are not sparse once they are centred."""
         row_map = self._map
+        # One long vector is faster than many short rows: the same numbers for each row of a block.
+        height = min(most, self.count)
+        centres = np.tile(np.append(row_map.centre, 0.0), (height, 1))
+        scales = np.tile(np.append(row_map.scale, row_map.column), (height, 1))
 
         def inner(X: Any, y: Any, notes: Any) -> Any:
             X = X.toarray() if sp.issparse(X) else X
             factors = notes[:, 0]
             alive = X[:, -1:]  # the constant column of the base: 0 for an empty record
-            E = np.empty_like(X)
-            E[:, :-1] = (X[:, :-1] - alive * row_map.centre) * row_map.scale
-            E[:, -1] = row_map.column * alive[:, 0]
+            E, part = X, slice(len(X))  # the block was made for this call
+            E -= centres[part] if alive.all() else alive * centres[part]
+            E *= scales[part]
             E *= factors[:, None]
-            return measure(E, row_map.label(y, factors), notes[:, 1], notes[:, 2])
+            weights = notes[:, 2] if row_map.shortening < 1 else None
+            return measure(E, row_map.label(y, factors), notes[:, 1], weights)
 
         return self._base.effective(inner, most)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from privopt.numerics.trust_region import svec
-from privopt.oracle.counting import as_numpy, margin, shorten, whole_steps
+from privopt.oracle.counting import EXACT, added, as_numpy, margin, shorten, whole_steps
 from privopt.oracle.rows import RawRows, RowBounds, Rows
 from privopt.oracle.sensitivity import SensitivityNorm
 from privopt.privacy.budget import Refused
@@ -151,10 +152,46 @@ class LeastSquaresMoments:
         )
         return np.concatenate([svec(gram) / size**2, cross / (self.label_bound * size)])
 
+    def count(self, rows: Rows, at: np.ndarray, step: float) -> np.ndarray:
+        """Each record's vector is shortened by as many steps as it has coordinates, in l2: two of
+        them that are cut off differ by no more besides, so both bounds hold."""
+        if rows.bounds != self.bounds:
+            raise Refused("the rows' bounds are not those of the question.")
+        p = rows.dimension
+        size = p * (p + 3) // 2
+        short = 1 - margin(size) - math.sqrt(size) * step
+        if not short > 0:
+            raise Refused("there are too many moments for integers on this grid.")
+        weights = svec(np.ones((p, p)))
+        starts = np.cumsum([0, *range(p, 0, -1)])
+
+        def counted(E: Any, y: Any, sizes: Any) -> np.ndarray:
+            E = E.toarray() if sp.issparse(E) else E
+            lengths = np.sqrt(np.einsum("ij,ij->i", E, E))
+            E = E * shorten(lengths, self.bounds.size, p)[:, None]
+            labels = np.clip(y, -self.label_bound, self.label_bound) / self.label_bound
+            E *= math.sqrt(short / step) / self.bounds.size
+            total = np.empty(size, dtype=np.int64)
+            for i, (start, stop) in enumerate(pairwise(starts)):
+                products = E[:, i : i + 1] * (E[:, i:] * weights[start:stop])
+                total[start:stop] = as_numpy(added(products), np.int64)
+            E *= (math.sqrt(short / step) * labels)[:, None]
+            total[starts[-1] :] = as_numpy(added(E), np.int64)
+            return total
+
+        most = min((1 << 17) // p, int(EXACT * step / math.sqrt(2)))
+        found = rows.precise().effective(counted, max(1, most))
+        return sum(found, np.zeros(size, dtype=np.int64))
+
 
 def feature_norms(X: Any) -> np.ndarray:
     """l2 norm of each row of a NumPy or SciPy matrix."""
     return _power_norms(X, 1)
+
+
+def at_least(norms: np.ndarray, columns: int) -> np.ndarray:
+    """Norms rounded up: what is divided by them is never longer than 1."""
+    return norms * (1 + margin(columns))
 
 
 def clip_factors(X: Any, bound: float) -> np.ndarray:
@@ -164,7 +201,7 @@ def clip_factors(X: Any, bound: float) -> np.ndarray:
 
 def shortened(rows: RawRows, norm: float) -> tuple[np.ndarray, np.ndarray]:
     """Factors 1 / max(||x||, norm) for raw rows, and the sizes of the effective rows they make."""
-    norms = rows.features(feature_norms)
+    norms = rows.features(lambda X: at_least(feature_norms(X), X.shape[1]))
     factors = 1 / np.maximum(norms, norm)
     return factors, np.hypot(norms * factors, rows.bounds.intercept) * rows.active()
 
@@ -194,7 +231,7 @@ def _power_norms(X: Any, power: int) -> np.ndarray:
 
 def _clipped_sum(X: Any, power: int, bound: float) -> np.ndarray:
     """Sum of the rows of X ** power, each clipped to the bound, over the bound."""
-    weights = 1 / np.maximum(_power_norms(X, power), bound)
+    weights = 1 / np.maximum(at_least(_power_norms(X, power), X.shape[1]), bound)
     if sp.issparse(X):
         return np.asarray(weights @ X.astype(float).power(power)).ravel()
     total = np.zeros(X.shape[1])

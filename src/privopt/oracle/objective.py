@@ -72,12 +72,15 @@ class Objective:
     def gradient(self, theta: np.ndarray) -> np.ndarray:
         return self.rows.weighted_sum(theta, lambda z, y, size: bounded_slope(self.loss, z, y))
 
-    def enclosed(self, head: np.ndarray, tail: np.ndarray) -> Enclosed:
-        """The gradient at head + tail, with an evaluated bound on its error in l2."""
+    def enclosed(self, head: np.ndarray, tail: np.ndarray, quick: bool = False) -> Enclosed:
+        """The gradient at head + tail, with an evaluated bound on its error in l2; a rougher one
+        for less work if ``quick``."""
         size = self.rows.bounds.size * (1 + 1e-9)
         enclosing = Enclosing(self.loss, head, tail, size)
 
         def enclosed_block(X: Any, y: Any, sizes: Any, weights: Any = None) -> Any:
+            if quick:
+                return enclosing.quick(X, y, sizes, weights)
             return enclosing.block(X, y, weights)
 
         parts = self.rows.effective(enclosed_block, HEIGHT)

@@ -18,7 +18,7 @@ from privopt.oracle.coordinate_gradient import CoordinateGradient
 from privopt.oracle.counting import grid_step
 from privopt.oracle.dense import DenseRows
 from privopt.oracle.incremental_gradient import IncrementalGradient, VertexPath
-from privopt.oracle.labels import unmasked
+from privopt.oracle.labels import numbers
 from privopt.oracle.mapped import MappedRows, RowMap
 from privopt.oracle.objective import Objective, function_facts
 from privopt.oracle.queries import CoordinateClippedGradient, CountableQuery, Query, movement
@@ -111,9 +111,9 @@ class View:
         return Sealed(KEY, Objective(self._rows.precise(), loss), sensitivity)
 
     def _count(self, query: Query, at: np.ndarray, step: float) -> np.ndarray:
-        if not isinstance(query, CountableQuery):
+        if not hasattr(query, "count"):  # a look at one name: steps of a stream are short
             raise Refused("this question has no answer in integers.")
-        return query.count(self._rows, at, step)
+        return cast(CountableQuery, query).count(self._rows, at, step)
 
     def _movement(self, query: Query) -> tuple[Any, Any]:
         """How far a neighbour moves the sum, and the size of one record's own part."""
@@ -347,9 +347,10 @@ class Oracle:
         raise Refused("an oracle holds private data and is not pickled: pickle the data yourself.")
 
 
+@np.errstate(all="ignore")  # a warning that one record causes would tell of it
 def make_rows(X: Any, y: Any, bounds: RowBounds, classification: bool) -> Rows:
     """Private rows over whatever array the caller has; a masked cell is a missing one."""
-    X, y = unmasked(X), unmasked(y)
+    X, y = numbers(X, "X"), numbers(y, "y")
     if sp.issparse(X):
         from privopt.oracle.sparse import SparseRows
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
+from privopt.oracle.counting import margin
 from privopt.oracle.labels import labels_like
 from privopt.oracle.rows import RowBounds
 
@@ -32,7 +33,7 @@ def clipped(
     sizes = norms
     if bounds.intercept:
         sizes = xp.sqrt(norms**2 + bounds.intercept**2)
-    sizes = xp.astype(sizes, X.dtype)
+    sizes = rounded_up(xp, sizes, X.dtype)
     if scale is not None:
         scale = rounded_down(xp, scale, X.dtype)
     if active is not None:
@@ -44,20 +45,20 @@ def single_or_double(xp: Any, X: Any) -> Any:
     """X as it is in single or double precision; every other kind of number in double."""
     if X.dtype in (xp.float32, xp.float64):
         return X
-    if xp.isdtype(X.dtype, "complex floating"):
-        raise TypeError("X holds complex numbers: give real ones.")
     return xp.astype(X, xp.float64)
 
 
 def row_norms(xp: Any, X: Any) -> Any:
-    """l2 norm of each row in double precision, where no square of a single one vanishes.
+    """l2 norm of each row in double precision, where no square of a single one vanishes; rounded
+    up, so that a row that is clipped by it is never longer than the bound.
 
     A double's square vanishes below 1e-154, far below every bound (``rows.LEAST``).
     """
     if is_numpy_array(X):
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
-    return xp.sqrt(xp.sum(xp.astype(X, xp.float64) ** 2, axis=1))
+        norms = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
+    else:
+        norms = xp.sqrt(xp.sum(xp.astype(X, xp.float64) ** 2, axis=1))
+    return norms * (1 + margin(int(X.shape[1])))
 
 
 def rounded_down(xp: Any, scale: Any, dtype: Any) -> Any:
@@ -67,6 +68,13 @@ def rounded_down(xp: Any, scale: Any, dtype: Any) -> Any:
     info = xp.finfo(dtype)
     scale = xp.where(scale < 1, scale * (1 - float(info.eps)), scale)
     return xp.astype(xp.where(scale < float(info.smallest_normal), 0.0 * scale, scale), dtype)
+
+
+def rounded_up(xp: Any, sizes: Any, dtype: Any) -> Any:
+    """Sizes in another precision, never smaller."""
+    if sizes.dtype == dtype:
+        return sizes
+    return xp.astype(sizes * (1 + float(xp.finfo(dtype).eps)), dtype)
 
 
 def row_scales(xp: Any, X: Any, norms: Any, bounds: RowBounds) -> Any:
@@ -85,16 +93,14 @@ def order_norms(xp: Any, X: Any, order: float) -> Any:
     largest = xp.astype(xp.max(abs(X), axis=1), xp.float64)
     unit = xp.where(largest > 0, largest, xp.ones_like(largest))
     powers = xp.sum((abs(xp.astype(X, xp.float64)) / unit[:, None]) ** order, axis=1)
-    # What rounding may take away, in the precision of the rows.
-    return largest * powers ** (1 / order) * (1 + 4 * float(xp.finfo(X.dtype).eps))
+    return largest * powers ** (1 / order) * (1 + margin(int(X.shape[1])))
 
 
 def clipped_entries(xp: Any, X: Any, bound: float) -> Any:
     """X with its finite entries clipped; a copy only if one of them has to be."""
     if math.isinf(bound) or 0 in X.shape:
         return X
-    with np.errstate(invalid="ignore"):
-        outside = xp.isfinite(X) & (abs(X) > bound)
+    outside = xp.isfinite(X) & (abs(X) > bound)
     return xp.where(outside, xp.sign(X) * bound, X) if bool(xp.any(outside)) else X
 
 

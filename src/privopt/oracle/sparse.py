@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from privopt.oracle.counting import EXACT, shorten
+from privopt.oracle.counting import EXACT, margin, shorten
 from privopt.oracle.labels import labels_like
 from privopt.oracle.moments import shortened
 from privopt.oracle.rows import RowBounds, Weigh
@@ -67,7 +67,7 @@ class SparseRows:
             squares = sp.csr_array((X.data**2, X.indices, X.indptr), shape=X.shape)
         else:
             squares = X.multiply(X)
-        norms = np.sqrt(np.asarray(squares.sum(axis=1)).ravel())
+        norms = np.sqrt(np.asarray(squares.sum(axis=1)).ravel()) * (1 + margin(X.shape[1]))
         del squares
         lengths = norms if bounds.order == 2 else _order_norms(X, bounds.order)
         scale = None
@@ -287,4 +287,4 @@ def _order_norms(X: Any, order: float) -> np.ndarray:
     np.maximum.at(largest, owner, np.abs(X.data))
     unit = np.where(largest > 0, largest, 1.0)[owner]
     powers = np.bincount(owner, (np.abs(X.data) / unit) ** order, minlength=X.shape[0])
-    return largest * powers ** (1 / order) * (1 + 4 * np.finfo(np.float64).eps)
+    return largest * powers ** (1 / order) * (1 + margin(X.shape[1]))

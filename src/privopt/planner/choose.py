@@ -20,6 +20,11 @@ SIMULATED_TIE = 1.1
 """The same for simulated errors, which say more."""
 
 
+LARGEST = 50.0
+"""Beyond this epsilon the tables of exact samplers add to delta what could be noticed: their
+distance from the law counts e^epsilon times."""
+
+
 @dataclass(frozen=True)
 class Ranking:
     """Plans from best to worst, and one sentence for each solver that does not apply."""
@@ -70,6 +75,7 @@ def rank(facts: Facts, budget: Budget, discrete_noise: bool | str = "auto") -> R
     By proved bounds; where the first one's bound is no guide to its error on ordinary data, by a
     simulation of all that are not references.
     """
+    discrete_noise = by_epsilon(discrete_noise, budget)
     plans: list[Plan] = []
     refused: dict[str, str] = {}
     for name, solver in catalogue().items():
@@ -167,8 +173,8 @@ def choose(
 ) -> Plan:
     """The best plan, or the plan of a named solver with some settings chosen by hand.
 
-    ``discrete_noise``: "auto" releases exact integers where a solver can, True takes no other
-    solver, and False stays with floating point.
+    ``discrete_noise``: "auto" releases exact integers where a solver can and epsilon is at most
+    ``LARGEST``, True takes no other solver, and False stays with floating point.
     """
     if not isinstance(discrete_noise, bool) and discrete_noise != "auto":
         raise ValueError(f'discrete_noise must be True, False or "auto", got {discrete_noise!r}.')
@@ -176,12 +182,18 @@ def choose(
         if choices:
             raise ValueError('settings can be chosen only for a named solver, not for "auto".')
         return rank(facts, budget, discrete_noise).best
+    discrete_noise = by_epsilon(discrete_noise, budget)
     named = solver_named(solver)
     sentence = named.refuse(facts, budget) or _soft(named, discrete_noise)
     if sentence is not None:
         raise Refused(sentence)
     settings = named.settings(facts, budget, **_hard(named, discrete_noise), **choices)
     return Plan(named, facts, budget, settings)
+
+
+def by_epsilon(discrete_noise: bool | str, budget: Budget) -> bool | str:
+    """What "auto" means under this budget."""
+    return False if discrete_noise == "auto" and budget.epsilon > LARGEST else discrete_noise
 
 
 def _soft(solver: Solver, discrete_noise: bool | str) -> str | None:

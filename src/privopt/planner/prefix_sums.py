@@ -9,9 +9,18 @@ from typing import Any, cast
 import numpy as np
 
 from privopt.ledger import Dataset, account_for
-from privopt.mechanisms import CorrelatedGaussian, Run, Steps
+from privopt.mechanisms import (
+    CorrelatedGaussian,
+    Run,
+    Steps,
+    choose_correlated,
+    correlated_noise,
+    grid_of,
+    resolution_of,
+)
 from privopt.noise import Source, source_for
 from privopt.oracle import Oracle, RowBounds, RowSum
+from privopt.oracle.labels import numbers
 from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy import Budget, Certificate, Neighbouring, Participation, Refused
 from privopt.privacy.budget import records_moved
@@ -41,9 +50,8 @@ class PrefixSums(Iterator[np.ndarray]):
         squared = factorization.sensitivity_squared(participation)
         mu = gaussian_mu(budget.epsilon, budget.delta)
         # In units of the sensitivity, which is twice the bound under replace_one.
-        self._mechanism = CorrelatedGaussian(
-            factorization, math.sqrt(squared) / mu * (1 + 1e-12), participation
-        )
+        self._noise = factorization, math.sqrt(squared) / mu * (1 + 1e-12), participation
+        self._settle(1)
         self._source = source
         declared = Steps(self._declared, factorization.steps)
         self._run = Run(budget, declared, source, what="prefix_sums")
@@ -53,14 +61,21 @@ class PrefixSums(Iterator[np.ndarray]):
     def _declared(self, step: int) -> tuple[CorrelatedGaussian, Sensitivity]:
         """What each step may release; the stream itself refuses one beyond its last."""
         moved = records_moved(self._budget.neighbouring) * self._bound
-        return self._mechanism, Sensitivity("l2", moved, self._bound, view=1)
+        grid = grid_of(self._mechanism, moved, self._coordinates)
+        return self._mechanism, Sensitivity("l2", moved, self._bound, view=1, grid=grid)
+
+    def _settle(self, coordinates: int) -> None:
+        """Noise for so many coordinates, a public number: in integers where there is room."""
+        self._coordinates = coordinates
+        whole = choose_correlated(None, *self._noise, coordinates=coordinates)
+        self._mechanism = correlated_noise(*self._noise, discrete_noise=whole)
 
     @property
     def noise_std(self) -> np.ndarray:
         """Standard deviation of each coordinate's noise, one entry for each step so far."""
         steps, factorization = self._run.released, self._mechanism.factorization
         records = records_moved(self._budget.neighbouring)
-        scale = self._mechanism.multiplier * records * self._bound
+        scale = self._mechanism.noise_multiplier * records * self._bound
         if isinstance(factorization, OpenEnded):
             return scale * np.array([factorization.row_norm(t) for t in range(1, steps + 1)])
         return scale * factorization.row_norms()[:steps]
@@ -86,6 +101,7 @@ class PrefixSums(Iterator[np.ndarray]):
             },
         )
 
+    @np.errstate(all="ignore")  # a warning that one record causes would tell of it
     def __next__(self) -> np.ndarray:
         try:
             item = next(self._items)
@@ -96,6 +112,8 @@ class PrefixSums(Iterator[np.ndarray]):
         batch = _rows(item)
         if self._total is not None and batch.shape[1] != len(self._total):
             raise ValueError(f"all items of the stream have {len(self._total)} coordinates.")
+        if not self._run.released:
+            self._settle(batch.shape[1])
         oracle = self._run.read(
             lambda: Oracle.over(
                 batch,
@@ -106,7 +124,10 @@ class PrefixSums(Iterator[np.ndarray]):
                 classification=False,
             )
         )
-        step = self._run.gate.release(self._mechanism, oracle.everything().ask(RowSum(self._bound)))
+        sealed = oracle.everything().ask(
+            RowSum(self._bound), resolution=resolution_of(self._mechanism)
+        )
+        step = self._run.gate.release(self._mechanism, sealed)
         total = step if self._total is None else self._total + step
         self._total = total
         return total.copy()
@@ -195,11 +216,7 @@ def prefix_sums(
 
 
 def _rows(item: Any) -> np.ndarray:
-    batch = None
-    try:
-        batch = np.atleast_2d(np.asarray(item, dtype=float))
-    except (TypeError, ValueError):
-        batch = None  # raised below, because NumPy's own message quotes the data
-    if batch is None or batch.ndim != 2 or not batch.shape[1]:
+    batch = np.atleast_2d(np.asarray(numbers(item, "an item of a stream"), dtype=float))
+    if batch.ndim != 2 or not batch.shape[1]:
         raise Refused("an item of a stream is a vector, or a matrix with one record in each row.")
     return batch

@@ -30,7 +30,7 @@ from privopt.facts import Facts
 from privopt.mechanisms import Gate, choose_discrete, gaussian_noise, laplace_noise
 from privopt.mechanisms.standardizer import BINS, SMALLEST_NORM, norm_bound
 from privopt.oracle import NormHistogram, Oracle, RowBounds
-from privopt.planner.choose import choose
+from privopt.planner.choose import by_epsilon, choose
 from privopt.privacy import Accountant, Budget, Refused, spend
 from privopt.privacy.profiles import gaussian_epsilon, gaussian_mu
 from privopt.problem import Problem
@@ -153,6 +153,7 @@ def choose_with_private_norm(
     """
     if facts.problem.data_norm != 1:
         raise ValueError("rows are measured in the released bound: the problem's data_norm is 1.")
+    discrete_noise = by_epsilon(discrete_noise, budget)
     whole = choose(facts, budget, solver, discrete_noise=discrete_noise)
     if whole.solver.row_bounds(facts.problem).data_norm == math.inf:
         return whole

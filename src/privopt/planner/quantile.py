@@ -15,6 +15,7 @@ from privopt.losses import Quantile
 from privopt.mechanisms import Gate, RankQuantile
 from privopt.noise import source_for
 from privopt.oracle import Oracle
+from privopt.oracle.labels import numbers
 from privopt.planner.choose import choose
 from privopt.privacy import Budget, Certificate, Neighbouring
 from privopt.problem import Problem
@@ -22,6 +23,7 @@ from privopt.solvers import Plan, Settings, Solver, Tick, execute, row_bounds
 from privopt.solvers.solver import no_tick
 
 
+@np.errstate(all="ignore")  # a warning that one record causes would tell of it
 def quantile(
     values: Any,
     q: float,
@@ -115,12 +117,8 @@ def quantile(
 
 
 def _column(values: Any) -> np.ndarray:
-    column = None
-    try:
-        column = np.asarray(values, dtype=float)
-    except (TypeError, ValueError):
-        column = None  # raised below, because NumPy's own message quotes the data
-    if column is None or column.ndim != 1:
+    column = np.asarray(numbers(values, "values"), dtype=float)
+    if column.ndim != 1:
         raise ValueError("values must be one column of numbers: an array with one axis.")
     return column
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import numpy as np
+
 from privopt.facts import Facts
 from privopt.ledger import account_for
 from privopt.noise import source_for
@@ -34,11 +36,12 @@ def public_count(realised: int, budget: Budget, n_public: int | None) -> int:
             f"delta={budget.delta:g} is larger than 1/n={1 / n:.2g}: such a guarantee allows "
             "publishing whole records at random; take delta well below 1/n.",
             PrivacyWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return n
 
 
+@np.errstate(all="ignore")  # a warning that one record causes would tell of it
 def solve(
     problem: Problem,
     X: Any,

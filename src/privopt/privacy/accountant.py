@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from privopt.privacy.budget import NEIGHBOURING, Neighbouring, Refused, replaces
-from privopt.privacy.convolve import epsilon_of, self_composed
+from privopt.privacy.convolve import composed, epsilon_of
 from privopt.privacy.events import FULL
 from privopt.privacy.kinds import (
     BoundedRange,
@@ -33,6 +33,7 @@ from privopt.privacy.kinds import (
     ObjectiveGaussian,
     Pure,
     SampledGaussian,
+    randomised_response_renyi,
 )
 from privopt.privacy.profiles import (
     ROUNDING,
@@ -256,8 +257,14 @@ def _renyi_route(kinds: Counter[Kind], delta: float, neighbouring: Neighbouring)
     if any(kind.renyi(2.0, neighbouring) is None for kind in kinds):
         return None
 
+    # Different pure releases may be many: all of them at once.
+    pure = [(k.epsilon, c) for k, c in kinds.items() if isinstance(k, Pure)]
+    others = [(k, c) for k, c in kinds.items() if not isinstance(k, Pure)]
+    epsilons, counts = np.array(pure).reshape(-1, 2).T
+
     def curve(alpha: float) -> float:
-        return sum((k.renyi(alpha, neighbouring) or 0.0) * c for k, c in kinds.items())
+        found = float(counts @ randomised_response_renyi(epsilons, alpha))
+        return found + sum((k.renyi(alpha, neighbouring) or 0.0) * c for k, c in others)
 
     return renyi_epsilon(curve, delta)
 
@@ -299,14 +306,13 @@ def _composed(kinds: Counter[Kind], neighbouring: Neighbouring) -> Any:
     parts = Counter({k: c for k, c in kinds.items() if not isinstance(k, GaussianKind)})
     if mu > 0:
         parts[GaussianKind(mu, mu)] = 1
-    step, total = 1e-2 / math.sqrt(sum(parts.values())), None
+    step, used = 1e-2 / math.sqrt(sum(parts.values())), []
     for kind, times in parts.items():
         one = None if isinstance(kind, Concentrated) else kind.distribution(step, neighbouring)
         if one is None:
             return None
-        many = self_composed(one, times)
-        total = many if total is None else total.compose(many)
-    return total
+        used.append((one, times))
+    return composed(used)
 
 
 def _distribution_route(
@@ -333,15 +339,13 @@ def _distribution_route(
         step = lump / math.ceil(lump / step) * (1 + 1e-12)
     best = math.inf
     for _ in range(20):
-        total = None
+        parts = []
         for kind, times in kinds.items():
             one = kind.distribution(step, neighbouring)
             if one is None:
                 return None
-            many = self_composed(one, times)
-            total = many if total is None else total.compose(many)
-        assert total is not None
-        found = epsilon_of(total, delta)
+            parts.append((one, times))
+        found = epsilon_of(composed(parts), delta)
         settled = math.isfinite(found) and best - found <= GRID_CHANGE * max(found, 1e-3)
         best = min(best, found)
         decided = target is not None and (best <= target or best > 2 * target + 1e-3)

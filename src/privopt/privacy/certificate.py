@@ -14,11 +14,15 @@ from typing import Any, cast
 
 from privopt.privacy.accountant import Accountant
 from privopt.privacy.budget import Budget, Neighbouring, Refused
-from privopt.privacy.events import Cell, Log
+from privopt.privacy.events import Cell, Event, Log
 from privopt.privacy.groups import grouped
 from privopt.privacy.spend import Charge, Spend, Step, spend
 
 VERSION = 1
+MOST_SLACK = 1e-3
+"""A fit whose samplers add more to delta is refused before data is touched."""
+GROWS = 700.0
+"""Beyond this epsilon there is no guarantee to speak of, and its exponential overflows."""
 
 RUN = object()  # held by runs: they alone certify, and have gates with secure noise
 
@@ -92,9 +96,11 @@ class Certificate:
                 f"{solver} spent more than its budget: no certificate is given, and the result "
                 "must not be published. Please report this as a privacy bug."
             )
+        numerics = slack(log, epsilon)
+        added = (0.0, 0.0) if numerics is None else worth_saying(numerics, epsilon, budget.delta)
         return cls(
-            epsilon=epsilon,
-            delta=budget.delta,
+            epsilon=epsilon + added[0],
+            delta=min(1.0, budget.delta + added[1]),
             neighbouring=budget.neighbouring,
             unit=budget.unit,
             private=private,
@@ -106,7 +112,7 @@ class Certificate:
             settings=dict(settings or {}),
             library=f"privopt {version('privopt')}",
             ledger=ledger,
-            numerics=slack(log, epsilon),
+            numerics=numerics,
         )
 
     def epsilon_at(self, delta: float) -> float:
@@ -114,7 +120,26 @@ class Certificate:
         if not 0 <= delta < 1:
             raise ValueError(f"delta must lie in [0, 1), got {delta!r}.")
         accountant = Accountant(self.neighbouring)
-        return max((accountant.epsilon(charge, delta) for _, charge in self.charges), default=0.0)
+
+        def of_laws(left: float) -> float:
+            found = (accountant.epsilon(charge, left) for _, charge in self.charges)
+            return max(found, default=0.0)
+
+        epsilon = of_laws(delta)
+        if self.numerics is None:
+            return epsilon
+        ratio, grown = float(self.numerics["epsilon"]), min(self.epsilon, GROWS)
+        distance = float(self.numerics["delta"]) / (1 + math.exp(grown))  # at least that of the log
+        for _ in range(60):  # what a sampler adds to delta grows with epsilon
+            delta_added = (1 + math.exp(min(epsilon + ratio, GROWS))) * distance
+            added = worth_saying({"epsilon": ratio, "delta": delta_added}, epsilon, delta)
+            if added[1] > delta:
+                return math.inf
+            found = of_laws(delta - added[1])
+            if found <= epsilon * (1 + 1e-12):
+                return epsilon + added[0]
+            epsilon = found
+        return math.inf
 
     def verify(self) -> bool:
         """Recompute epsilon from the listed charges and compare it with the stated one."""
@@ -182,12 +207,7 @@ class Certificate:
         self.__dict__.update(vars(Certificate.from_json(state["json"])))
 
     def __str__(self) -> str:
-        # What a sampler adds is in the headline as soon as it could matter.
-        slack = 0.0 if self.numerics is None else float(self.numerics["delta"])
-        delta = self.delta + (slack if slack > max(1e-12, 1e-3 * self.delta) else 0.0)
-        kind = "pure" if delta == 0 else f"delta={round_up(delta)}"
-        if delta == self.delta != 0:
-            kind = f"delta={delta:g}"
+        kind = "pure" if self.delta == 0 else f"delta={shown(self.delta)}"
         exact = 0 if self.numerics is None else int(self.numerics["exact_releases"])
         added = 0.0 if self.numerics is None else float(self.numerics["epsilon"])
         lines = [
@@ -214,7 +234,7 @@ class Certificate:
         return "\n".join(lines)
 
 
-def slack(log: Log, epsilon: float) -> dict[str, Any] | None:
+def slack(log: Iterable[Event], epsilon: float) -> dict[str, Any] | None:
     """What the samplers of exact releases may add to a guarantee of ``epsilon``.
 
     Let every release differ from its law by a factor e^r outside a set of probability t, and let R
@@ -226,9 +246,30 @@ def slack(log: Log, epsilon: float) -> dict[str, Any] | None:
         return None
     ratio = 2 * math.fsum(one.log_ratio for one in exact)
     distance = math.fsum(one.distance for one in exact)
-    grows = min(epsilon + ratio, 700.0)  # beyond that there is no guarantee to speak of
+    grows = min(epsilon + ratio, GROWS)
     delta = min(1.0, (1 + math.exp(grows)) * distance)
+    if delta > MOST_SLACK:
+        raise Refused(
+            f"at epsilon={epsilon:.3g} the tables that exact noise is drawn from add "
+            f"{round_up(delta, 2)} to delta: take a smaller epsilon, or discrete_noise=False."
+        )
     return {"exact_releases": len(exact), "epsilon": ratio, "delta": delta}
+
+
+def worth_saying(numerics: dict[str, Any], epsilon: float, delta: float) -> tuple[float, float]:
+    """What samplers add to epsilon and delta, where it is more than rounding would hide: a
+    billionth of epsilon, a thousandth of delta, or 1e-12."""
+    ratio, slack = float(numerics["epsilon"]), float(numerics["delta"])
+    return (
+        ratio if ratio > 1e-9 * epsilon else 0.0,
+        slack if slack > max(1e-12, 1e-3 * delta) else 0.0,
+    )
+
+
+def shown(delta: float) -> str:
+    """As it was given, or rounded up where more than a few digits would be needed."""
+    plain = f"{delta:g}"
+    return plain if float(plain) >= delta else round_up(delta)
 
 
 def charges_to_list(charges: Iterable[tuple[Cell, Charge]]) -> list[dict[str, Any]]:

@@ -91,6 +91,10 @@ class Numerics:
     log_ratio: float
     distance: float
 
+    def times(self, count: int) -> Numerics:
+        """Of so many such releases together."""
+        return Numerics(count * self.log_ratio, count * self.distance)
+
 
 @dataclass(frozen=True, slots=True)
 class Event:

@@ -110,6 +110,11 @@ class Cost:
             aside=_up(aside, DELTA_UNITS) if square < MOST else 0,
         )
 
+    @property
+    def something(self) -> bool:
+        """Whether anything is taken."""
+        return bool(self.epsilon or self.delta or self.square or self.square is None)
+
     def covers(self, charge: Charge, neighbouring: Neighbouring) -> bool:
         """Whether the accountant agrees that a charge costs no more than this."""
         epsilon = Accountant(neighbouring).epsilon(charge, self.delta / DELTA_UNITS)

@@ -123,7 +123,7 @@ class Pure(Kind):
         return self.epsilon
 
     def renyi(self, alpha: float, neighbouring: Neighbouring) -> float | None:
-        return _randomised_response_renyi(self.epsilon, alpha)
+        return float(randomised_response_renyi(self.epsilon, alpha))
 
     def distribution(self, step: float, neighbouring: Neighbouring) -> Any | None:
         return pure_distribution(self.epsilon, step)
@@ -149,7 +149,7 @@ class BoundedRange(Kind):
         return self.eta
 
     def renyi(self, alpha: float, neighbouring: Neighbouring) -> float | None:
-        return min(alpha * self.eta**2 / 8, _randomised_response_renyi(self.eta, alpha))
+        return min(alpha * self.eta**2 / 8, float(randomised_response_renyi(self.eta, alpha)))
 
     def distribution(self, step: float, neighbouring: Neighbouring) -> Any | None:
         return pure_distribution(self.eta, step)
@@ -296,14 +296,13 @@ class FixedSizeGaussian(Kind):
         return self.mu
 
 
-def _randomised_response_renyi(epsilon: float, alpha: float) -> float:
+def randomised_response_renyi(epsilon: Any, alpha: float) -> Any:
     """Renyi divergence of randomised response, which dominates every epsilon-DP release."""
-    log_p = -math.log1p(math.exp(-epsilon))
+    log_p = -np.log1p(np.exp(-epsilon))
     log_q = log_p - epsilon
     first = alpha * log_p + (1 - alpha) * log_q
     second = alpha * log_q + (1 - alpha) * log_p
-    top = max(first, second)
-    return (top + math.log(math.exp(first - top) + math.exp(second - top))) / (alpha - 1)
+    return np.logaddexp(first, second) / (alpha - 1)
 
 
 def _chi_survival(shift: float, scale: float, degrees: int) -> Any:
@@ -322,14 +321,23 @@ def gaussian_distribution(mu: float, step: float) -> Any:
 
 
 def pure_distribution(epsilon: float, step: float) -> Any:
-    """Randomised response with epsilon rounded up to the grid: it dominates every epsilon-DP
-    release, and both of its atoms then lie on the grid."""
+    """Randomised response, which dominates every epsilon-DP release, with each of its two atoms
+    spread over its neighbours l on the grid so that both the mass and the sum of mass e^-l stay.
+
+    The profile is a sum of mass (1 - e^(t - l))_+, convex in e^-l: a spread that keeps its mean
+    raises it, by second order in the step. In the other direction the atoms change places.
+    """
+    from dp_accounting.pld import pld_pmf
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    atoms = math.ceil(epsilon / step)
-    likely = 1 / (1 + math.exp(-atoms * step))
-    return pld.PrivacyLossDistribution.create_from_rounded_probability(
-        {atoms: likely, -atoms: 1 - likely}, 0.0, step
+    below = math.floor(epsilon / step)
+    upper = min(max(math.expm1(below * step - epsilon) / math.expm1(-step), 0.0), 1.0)
+    likely = 1 / (1 + math.exp(-epsilon))
+    mass = np.zeros(2 * below + 3)
+    mass[-2:] += likely * np.array([1 - upper, upper])
+    mass[:2] += mass[:-3:-1] * np.exp(-step * np.array([below + 1, below]))
+    return pld.PrivacyLossDistribution(
+        pld_pmf.DensePLDPmf(step, -below - 1, mass, 0.0, pessimistic_estimate=True)
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from privopt.privacy.certificate import round_up
+from privopt.privacy.certificate import round_up, shown
 from privopt.report.findings import Findings
 
 SHOWN = 20
@@ -21,7 +21,7 @@ def card(found: Findings) -> str:
                 f"- **Model:** {found.model}, fitted by {_plain(certificate.solver)} "
                 f"({certificate.library})",
                 f"- **Guarantee:** epsilon {round_up(certificate.epsilon)} at delta "
-                f"{certificate.delta:g}, {_plain(certificate.neighbouring)}, "
+                f"{shown(certificate.delta)}, {_plain(certificate.neighbouring)}, "
                 f"per {_plain(certificate.unit)}",
                 f"- **Private:** {'yes' if certificate.private else 'NO: the noise was seeded'}",
             ]

@@ -15,7 +15,7 @@ import numpy as np
 from privopt.planner.choose import rank
 from privopt.planner.explain import COLUMNS, notes, rows
 from privopt.privacy import Certificate, Refused
-from privopt.privacy.certificate import round_up
+from privopt.privacy.certificate import round_up, shown
 from privopt.report.attack import Attack
 from privopt.report.shapes import Drawn, drawn
 from privopt.report.spread import Spread, spread_of
@@ -102,7 +102,7 @@ class Findings:
         certificate = self.certificate
         changed, count = RELATIONS[certificate.neighbouring]
         factor = f"e^ε = {_factor(certificate.epsilon)}"
-        add = "" if certificate.delta == 0 else f", plus at most δ = {certificate.delta:g}"
+        add = "" if certificate.delta == 0 else f", plus at most δ = {shown(certificate.delta)}"
         return (
             f"If {changed.format(unit=certificate.unit)}, every possible outcome of the whole fit "
             f"keeps its probability up to a factor of {factor}{add}. {count}"
@@ -133,7 +133,7 @@ class Findings:
         """Some points of epsilon(delta), for a table."""
         wanted = {*TABLE_DELTAS, self.certificate.delta}
         return [
-            (f"{delta:g}", round_up(epsilon))
+            (shown(delta), round_up(epsilon))
             for delta, epsilon in self.attack.curve
             if delta in wanted
         ]

@@ -14,7 +14,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from privopt.privacy.certificate import round_up
+from privopt.privacy.certificate import round_up, shown
 from privopt.report.chart import GREY, Bars, Curves, Line
 from privopt.report.findings import Coefficient, Findings
 
@@ -62,7 +62,7 @@ def _head(found: Findings) -> str:
     certificate = found.certificate
     facts = [
         ("epsilon (ε)", round_up(certificate.epsilon)),
-        ("delta (δ)", "0 (pure)" if certificate.delta == 0 else f"{certificate.delta:g}"),
+        ("delta (δ)", "0 (pure)" if certificate.delta == 0 else shown(certificate.delta)),
         ("neighbours", certificate.neighbouring),
         ("protects", f"one {certificate.unit}"),
         ("model", found.model),

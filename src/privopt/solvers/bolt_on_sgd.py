@@ -40,7 +40,9 @@ import numpy as np
 
 from privopt.facts import Facts
 from privopt.mechanisms import Gate, OutputPerturbation, StableSGD
+from privopt.mechanisms.mask import PURE_GROWTH, choose_masked, mask_over
 from privopt.mechanisms.objective_perturbation import Noise
+from privopt.mechanisms.stable_sgd import CLOSED
 from privopt.oracle import Oracle
 from privopt.privacy import Budget
 from privopt.problem import Problem
@@ -69,6 +71,7 @@ class BoltOnSettings(Settings):
     ridge: float
     noise: Noise
     noise_multiplier: float
+    discrete_noise: bool
 
 
 class BoltOnSGD(Solver):
@@ -81,12 +84,14 @@ class BoltOnSGD(Solver):
     (enforced), steps of at most 2/smoothness (enforced), for decreasing steps a regulariser that
     makes every record's own objective strongly convex (checked), division of every batch by the
     same public number (enforced). It holds for every order of the records, so the order need not
-    stay secret.
+    stay secret. Noise is hardened unless ``discrete_noise=False`` or the projection is not in
+    closed form: exact integers over the result, whose rounding errors are paid for.
     """
 
     name: ClassVar[str] = "bolt_on_sgd"
     summary: ClassVar[str] = "SGD over a permutation, noise on its result only"
     reference: ClassVar[bool] = True
+    has_discrete_noise: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         return refuse_unless_ordered(self.name, facts) or refuse_unless_smooth_and_convex(
@@ -99,6 +104,7 @@ class BoltOnSGD(Solver):
         batch: int = choices.pop("batch_size", max(1, math.ceil(facts.n / MOST_BATCHES)))
         step: float | None = choices.pop("step", None)
         noise: Noise = choices.pop("noise", None) or choose_noise(facts, budget)
+        discrete_noise: bool | None = choices.pop("discrete_noise", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         ridge = facts.problem.l2
@@ -123,22 +129,27 @@ class BoltOnSGD(Solver):
             rules = ["constant", "decreasing"]
         multiplier = noise_multiplier(facts, budget, noise)
         found: list[tuple[float, Rule, float]] = []
+        loud = multiplier * (PURE_GROWTH if noise == "pure" else 1.0)
         for tried in rules:
-            size = step or _step(facts, noise, multiplier, batch, epochs)
-            bound = _bound(facts, noise, multiplier, batch, epochs, size, tried)
+            size = step or _step(facts, noise, loud, batch, epochs)
+            bound = _bound(facts, noise, loud, batch, epochs, size, tried)
             found.append((bound, tried, size))
         bound, chosen, size = min(found)
+        moved = facts.relation_factor * facts.lipschitz() / batch
+        batches = math.ceil(facts.n / batch)
+        moved *= (epochs + 1) / 2 * size if chosen == "constant" else 1 / (ridge * batches)
         return BoltOnSettings(
             bound=bound,
             passes=float(epochs),
             rule=chosen,
             epochs=epochs,
-            batches=math.ceil(facts.n / batch),
+            batches=batches,
             batch_size=batch,
             step=size,
             ridge=ridge,
             noise=noise,
             noise_multiplier=multiplier,
+            discrete_noise=choose_stable(discrete_noise, facts, noise, multiplier, moved),
         )
 
     def run(
@@ -160,7 +171,12 @@ class BoltOnSGD(Solver):
             domain=problem.domain,
             start=tuple(problem.domain.centre(oracle.dimension).tolist()),
         )
-        mechanism = OutputPerturbation(settings.noise, settings.noise_multiplier, algorithm)
+        mechanism = OutputPerturbation(
+            settings.noise,
+            settings.noise_multiplier,
+            algorithm,
+            discrete_noise=settings.discrete_noise,
+        )
         theta = gate.release(mechanism, oracle.shuffled().everything().function(problem.loss))
         tick(1, 1)
         return problem.domain.project(theta)
@@ -174,6 +190,21 @@ def refuse_unless_ordered(name: str, facts: Facts) -> str | None:
             'removed: use neighbouring="zero_out" or "replace_one".'
         )
     return None
+
+
+def choose_stable(
+    wish: bool | None, facts: Facts, noise: Noise, multiplier: float, moved: float
+) -> bool:
+    """Whether noise on the result of stable steps, which move by so much, is hardened: where it can
+    be, unless told; a projection that is computed step by step is known too roughly."""
+    if not isinstance(facts.problem.domain, CLOSED):
+        if wish:
+            raise ValueError(
+                "discrete_noise=True needs a projection in closed form: use a ball, a box, a "
+                "simplex or no constraint."
+            )
+        return False
+    return choose_masked(wish, mask_over(noise, multiplier, moved, facts.p), facts.radius())
 
 
 def _step(facts: Facts, noise: Noise, multiplier: float, batch: int, epochs: int) -> float:

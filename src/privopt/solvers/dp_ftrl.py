@@ -43,7 +43,8 @@ import numpy as np
 
 from privopt.facts import Facts
 from privopt.geometry import Box, Domain, L1Ball, L2Ball, WholeSpace
-from privopt.mechanisms import CorrelatedGaussian, Gate
+from privopt.mechanisms import Gate, choose_correlated, correlated_noise, resolution_of
+from privopt.mechanisms.correlated import WIDER
 from privopt.oracle import ClippedGradient, Oracle
 from privopt.privacy import Budget
 from privopt.privacy.factorizations import Factorization, named
@@ -77,6 +78,7 @@ class DPFTRLSettings(Settings):
     noise: str
     noise_multiplier: float
     average: Average
+    discrete_noise: bool
 
     @property
     def participation(self) -> Participation:
@@ -118,6 +120,11 @@ class Leader:
                 f"origin, not on this {type(self.domain).__name__}."
             )
         self.gradients, self.velocity = np.zeros_like(self.start), np.zeros_like(self.start)
+
+    @property
+    def coordinates(self) -> int:
+        """Of what it takes in."""
+        return len(self.start)
 
     def take(self, gradient: np.ndarray) -> None:
         """Take in a noisy gradient."""
@@ -169,11 +176,12 @@ class DPFTRL(Solver):
     clip alone: all steps together are one Gaussian release with mu = sens/multiplier, sens^2 the
     largest 1_pi' C'C 1_pi over the blocks' patterns pi = {j, j + T, ...} (C the noise's encoder);
     twice the sensitivity under replace_one. Blocks, steps, lambda and the clip are data-free. Needs
-    delta > 0.
+    delta > 0. Noise is hardened unless ``discrete_noise=False``: exact integers on a grid.
     """
 
     name: ClassVar[str] = "dp_ftrl"
     summary: ClassVar[str] = "follows the leader on gradient sums with correlated noise, any order"
+    has_discrete_noise: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         if not math.isfinite(facts.lipschitz()):
@@ -198,6 +206,7 @@ class DPFTRL(Solver):
         l1: float = choices.pop("l1", 0.0)
         regularisation: float | None = choices.pop("regularisation", None)
         average: Average = choices.pop("average", "last" if l1 else "suffix")
+        discrete_noise: bool | None = choices.pop("discrete_noise", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         check_leader(regularisation, momentum, l1)
@@ -213,7 +222,7 @@ class DPFTRL(Solver):
         blocks = task.blocks() if batch_size is None else -(-facts.n // batch_size)
         factorization = named(noise, epochs * blocks, Participation.epochs(epochs, blocks))
         multiplier = task.multiplier(factorization, blocks)
-        norms = multiplier * factorization.row_norms()
+        norms = WIDER * multiplier * factorization.row_norms()
         regularisation = regularisation or task.best(blocks, norms)
         return DPFTRLSettings(
             bound=task.bound(blocks, norms, regularisation),
@@ -231,6 +240,9 @@ class DPFTRL(Solver):
             noise=factorization.name,
             noise_multiplier=multiplier,
             average=average,
+            discrete_noise=choose_correlated(
+                discrete_noise, factorization, multiplier, coordinates=facts.p, records=facts.n
+            ),
         )
 
     def run(
@@ -243,7 +255,10 @@ class DPFTRL(Solver):
     ) -> np.ndarray:
         query = ClippedGradient(problem.loss, settings.clip_norm)
         factorization = named(settings.noise, settings.n_iter, settings.participation)
-        mechanism = CorrelatedGaussian(factorization, settings.noise_multiplier)
+        mechanism = correlated_noise(
+            factorization, settings.noise_multiplier, discrete_noise=settings.discrete_noise
+        )
+        resolution = resolution_of(mechanism)
         ordered = oracle.shuffled() if settings.order == "shuffled" else oracle
         blocks = ordered.blocks(settings.steps_per_epoch)
         size = settings.n / len(blocks)  # public, also where blocks differ by one record
@@ -263,7 +278,8 @@ class DPFTRL(Solver):
                 total, mass = total + theta, mass + 1
             if t == settings.n_iter:
                 break
-            sealed = blocks[t % len(blocks)].everything().ask(query, theta)
+            view = blocks[t % len(blocks)].everything()
+            sealed = view.ask(query, theta, resolution=resolution)
             leader.take(gate.release(mechanism, sealed) / size)
             theta = leader.iterate()
             tick(t + 1, settings.n_iter)

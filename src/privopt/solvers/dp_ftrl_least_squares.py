@@ -31,7 +31,8 @@ import numpy as np
 from privopt.facts import Facts
 from privopt.geometry import Domain, L2Ball
 from privopt.losses import Squared
-from privopt.mechanisms import CorrelatedGaussian, Gate
+from privopt.mechanisms import Gate, choose_correlated, correlated_noise, resolution_of
+from privopt.mechanisms.correlated import WIDER
 from privopt.numerics.trust_region import minimise_quadratic, unsvec
 from privopt.oracle import LeastSquaresMoments, Oracle
 from privopt.oracle.rows import RowBounds
@@ -63,6 +64,7 @@ class LeastSquaresSettings(Settings):
     shrinkage: float
     noise: str
     noise_multiplier: float
+    discrete_noise: bool
 
 
 @dataclass
@@ -87,6 +89,11 @@ class QuadraticLeader:
 
     def __post_init__(self) -> None:
         self.moments = np.zeros(self.dimension * (self.dimension + 3) // 2)
+
+    @property
+    def coordinates(self) -> int:
+        """Of what it takes in."""
+        return len(self.moments)
 
     def take(self, moments: np.ndarray, noise: float) -> None:
         """Take in the noisy moments of a block, and the noise of their running sum."""
@@ -116,11 +123,13 @@ class DPFTRLLeastSquares(Solver):
     ``zero_out`` and ``replace_one``, every order of the records. Rows and labels are clipped, so a
     record moves the moments' vector by sqrt(2) in units of its two bounds, and replacing it by
     1.5 sqrt(2); all steps together are one Gaussian release with mu = sens/multiplier. Everything
-    else is data-free or post-processing. Needs delta > 0.
+    else is data-free or post-processing. Needs delta > 0. Noise is hardened unless
+    ``discrete_noise=False``: exact integers on a grid.
     """
 
     name: ClassVar[str] = "dp_ftrl_least_squares"
     summary: ClassVar[str] = "noisy sums of x x' and y x, then a ridge solve over a ball"
+    has_discrete_noise: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         loss, domain = facts.problem.loss, facts.problem.domain
@@ -143,6 +152,7 @@ class DPFTRLLeastSquares(Solver):
         label_bound: float = choices.pop("label_bound", 1.0)
         shrinkage: float = choices.pop("shrinkage", SAFE)
         noise: str = choices.pop("noise", "blt")
+        discrete_noise: bool | None = choices.pop("discrete_noise", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         if not 1 <= steps <= facts.n:
@@ -156,7 +166,8 @@ class DPFTRLLeastSquares(Solver):
         mu = math.sqrt(gaussian_mu(budget.epsilon, budget.delta) ** 2 - facts.prior_mu**2)
         square = factorization.sensitivity_squared(rule) * facts.repeats
         multiplier = math.sqrt(square) / mu * (1 + 1e-12)
-        last = multiplier * reach_of(facts.neighbouring) * float(factorization.row_norms()[-1])
+        scale = WIDER * multiplier * reach_of(facts.neighbouring)
+        last = scale * float(factorization.row_norms()[-1])
         return LeastSquaresSettings(
             bound=_bound(facts, last, label_bound, shrinkage) / facts.n,
             passes=float(facts.repeats),
@@ -168,6 +179,13 @@ class DPFTRLLeastSquares(Solver):
             shrinkage=shrinkage,
             noise=factorization.name,
             noise_multiplier=multiplier,
+            discrete_noise=choose_correlated(
+                discrete_noise,
+                factorization,
+                multiplier,
+                coordinates=facts.p * (facts.p + 3) // 2,
+                records=facts.n,
+            ),
         )
 
     def run(
@@ -179,7 +197,10 @@ class DPFTRLLeastSquares(Solver):
         tick: Tick = no_tick,
     ) -> np.ndarray:
         factorization = named(settings.noise, settings.steps, Participation.single_pass())
-        mechanism = CorrelatedGaussian(factorization, settings.noise_multiplier)
+        mechanism = correlated_noise(
+            factorization, settings.noise_multiplier, discrete_noise=settings.discrete_noise
+        )
+        resolution = resolution_of(mechanism)
         query = LeastSquaresMoments(oracle.bounds, settings.label_bound)
         leader = QuadraticLeader(
             oracle.bounds,
@@ -189,10 +210,11 @@ class DPFTRLLeastSquares(Solver):
             settings.ridge,
             settings.shrinkage,
         )
-        scale = settings.noise_multiplier * reach_of(oracle.neighbouring)
+        scale = mechanism.noise_multiplier * reach_of(oracle.neighbouring)
         noise = scale * factorization.row_norms()
         for t, block in enumerate(oracle.blocks(settings.steps)):
-            released = gate.release(mechanism, block.everything().ask(query))
+            sealed = block.everything().ask(query, resolution=resolution)
+            released = gate.release(mechanism, sealed)
             leader.take(released, float(noise[t]))
             tick(t + 1, settings.steps)
         return leader.iterate()

@@ -35,7 +35,15 @@ from scipy.special import gammaln
 from privopt.facts import Facts
 from privopt.geometry import L1Ball, LpBall, MirrorMap, Simplex, mirror_of
 from privopt.geometry.norms import dual_order
-from privopt.mechanisms import Gate, Gaussian, GeneralizedGaussian, KNorm, Mechanism
+from privopt.mechanisms import (
+    DiscreteGaussian,
+    Gate,
+    Gaussian,
+    GeneralizedGaussian,
+    KNorm,
+    choose_discrete,
+    gaussian_noise,
+)
 from privopt.oracle import CoordinateClippedGradient, Oracle, RowBounds
 from privopt.oracle.sensitivity import norm_named
 from privopt.privacy import Budget
@@ -48,6 +56,7 @@ NEAR = 1.05
 """A bound this close to the best one is worth fewer steps."""
 
 Noise = Literal["gaussian", "generalized", "pure"]
+ShapedNoise = Gaussian | DiscreteGaussian | GeneralizedGaussian | KNorm
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,7 @@ class MirrorDescentSettings(Settings):
     noise_order: float
     noise_multiplier: float
     ridge: float
+    discrete_noise: bool
 
 
 class MirrorDescent(Solver):
@@ -71,11 +81,13 @@ class MirrorDescent(Solver):
     Every relation, every loss. Privacy rests on the clips of features and slope alone: Gaussian
     noise of sqrt(T)/mu times the sensitivity of one step makes the path exactly mu-GDP; generalized
     Gaussian noise makes each step rho/T-zCDP, K-norm noise (epsilon/T)-DP. Steps, step sizes and
-    clips are data-free.
+    clips are data-free. Gaussian noise is hardened unless ``discrete_noise=False``: exact integers
+    on a grid; the others are in floating point.
     """
 
     name: ClassVar[str] = "mirror_descent"
     summary: ClassVar[str] = "full-batch descent in the geometry of an l_p ball, p <= 2, or simplex"
+    has_discrete_noise: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         return refuse_geometry(self.name, facts)
@@ -87,6 +99,7 @@ class MirrorDescent(Solver):
         n_iter: int | None = choices.pop("n_iter", None)
         clip: float = choices.pop("slope_clip", facts.problem.loss.lipschitz)
         noise: Noise = choices.pop("noise", None) or ("pure" if budget.pure else "gaussian")
+        discrete_noise: bool | None = choices.pop("discrete_noise", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         if n_iter is not None and n_iter < 1:
@@ -115,6 +128,7 @@ class MirrorDescent(Solver):
             noise_order=noise_order(noise, mirror),
             noise_multiplier=multiplier,
             ridge=facts.strong_convexity,
+            discrete_noise=choose_shaped(discrete_noise, noise, multiplier, facts.n),
         )
 
     def run(
@@ -131,7 +145,8 @@ class MirrorDescent(Solver):
         theta, total = problem.domain.centre(p), np.zeros(p)
         for t in range(settings.n_iter):
             total += theta
-            gradient = gate.release(mechanism, view.ask(query, theta)) + settings.ridge * theta
+            sealed = view.ask(query, theta, resolution=mechanism.resolution)
+            gradient = gate.release(mechanism, sealed) + settings.ridge * theta
             theta = mirror.step(theta, settings.step * gradient)
             tick(t + 1, settings.n_iter)
         return total / settings.n_iter
@@ -166,7 +181,7 @@ def check_noise(noise: Noise, clip: float, budget: Budget) -> None:
 
 def noisy_gradient(
     problem: Problem, oracle: Oracle, settings: Any
-) -> tuple[CoordinateClippedGradient, Mechanism]:
+) -> tuple[CoordinateClippedGradient, ShapedNoise]:
     """The clipped gradient, bounded in the norm of the noise, and the noise."""
     query = CoordinateClippedGradient(
         problem.loss,
@@ -176,9 +191,18 @@ def noisy_gradient(
         norm_named(settings.noise_order),
     )
     if settings.noise == "gaussian":
-        return query, Gaussian(settings.noise_multiplier)
+        return query, gaussian_noise(settings.noise_multiplier, settings.discrete_noise)
     shaped = GeneralizedGaussian if settings.noise == "generalized" else KNorm
     return query, shaped(settings.noise_multiplier, settings.noise_order)
+
+
+def choose_shaped(wish: bool | None, noise: Noise, multiplier: float, records: int) -> bool:
+    """Whether noise is hardened: Gaussian noise is where it can be, the other two never."""
+    if noise == "gaussian":
+        return choose_discrete(wish, True, multiplier, records)
+    if wish:
+        raise ValueError(f'discrete_noise=True needs noise="gaussian", not {noise!r}.')
+    return False
 
 
 def noise_order(noise: Noise, mirror: MirrorMap) -> float:

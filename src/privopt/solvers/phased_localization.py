@@ -29,11 +29,12 @@ import numpy as np
 
 from privopt.facts import Facts
 from privopt.mechanisms import Gate, OutputPerturbation, StableSGD
+from privopt.mechanisms.mask import PURE_GROWTH
 from privopt.mechanisms.objective_perturbation import Noise
 from privopt.oracle import Oracle
 from privopt.privacy import Budget
 from privopt.problem import Problem
-from privopt.solvers.bolt_on_sgd import refuse_unless_ordered
+from privopt.solvers.bolt_on_sgd import choose_stable, refuse_unless_ordered
 from privopt.solvers.objective_perturbation import choose_noise
 from privopt.solvers.output_perturbation import (
     moments,
@@ -56,6 +57,7 @@ class PhasedSettings(Settings):
     ridge: float
     noise: Noise
     noise_multiplier: float
+    discrete_noise: bool
 
 
 class PhasedLocalization(Solver):
@@ -66,12 +68,13 @@ class PhasedLocalization(Solver):
     ``zero_out`` and ``replace_one``. Privacy uses: convexity and smoothness of the loss (checked),
     Lipschitz constant and row norms (enforced), steps of at most 2/smoothness (enforced), division
     of every batch by the same public number (enforced), disjoint phases (enforced). It holds for
-    every order of the records.
+    every order of the records. Noise is hardened as in ``bolt_on_sgd``.
     """
 
     name: ClassVar[str] = "phased_localization"
     summary: ClassVar[str] = "one pass of SGD in phases on disjoint records, noise after each"
     reference: ClassVar[bool] = True
+    has_discrete_noise: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         if facts.n < 2:
@@ -84,6 +87,7 @@ class PhasedLocalization(Solver):
         batch: int = choices.pop("batch_size", max(1, math.ceil(facts.n / MOST_BATCHES)))
         step: float | None = choices.pop("step", None)
         noise: Noise = choices.pop("noise", None) or choose_noise(facts, budget)
+        discrete_noise: bool | None = choices.pop("discrete_noise", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         if noise == "gaussian" and budget.pure:
@@ -94,8 +98,12 @@ class PhasedLocalization(Solver):
         if step is not None and not 0 < step <= largest:
             raise ValueError(f"step must lie in (0, 8/smoothness], got {step!r}.")
         multiplier = noise_multiplier(facts, budget, noise)
-        falling, rising = _bound_parts(facts, noise, multiplier, batch)
+        loud = multiplier * (PURE_GROWTH if noise == "pure" else 1.0)
+        falling, rising = _bound_parts(facts, noise, loud, batch)
         step = step or min(math.sqrt(falling / rising), largest)
+        # The last phase has the shortest steps, and so the finest grid.
+        last = step / 4 ** len(list(phases(facts.n)))
+        moved = facts.relation_factor * facts.lipschitz() * last / batch
         return PhasedSettings(
             bound=falling / step + rising * step,
             passes=1.0,
@@ -105,6 +113,7 @@ class PhasedLocalization(Solver):
             ridge=facts.problem.l2,
             noise=noise,
             noise_multiplier=multiplier,
+            discrete_noise=choose_stable(discrete_noise, facts, noise, multiplier, moved),
         )
 
     def run(
@@ -131,7 +140,12 @@ class PhasedLocalization(Solver):
                 domain=problem.domain,
                 start=tuple(theta.tolist()),
             )
-            mechanism = OutputPerturbation(settings.noise, settings.noise_multiplier, algorithm)
+            mechanism = OutputPerturbation(
+                settings.noise,
+                settings.noise_multiplier,
+                algorithm,
+                discrete_noise=settings.discrete_noise,
+            )
             released = gate.release(mechanism, block.everything().function(problem.loss))
             theta = problem.domain.project(released)
             tick(phase + 1, len(sizes))

@@ -41,6 +41,7 @@ from privopt.solvers.bolt_on_sgd import refuse_unless_ordered
 from privopt.solvers.mirror_descent import (
     Noise,
     check_noise,
+    choose_shaped,
     noise_multiplier,
     noise_order,
     noise_size,
@@ -66,6 +67,7 @@ class PhasedMirrorSettings(Settings):
     noise_order: float
     noise_multiplier: float
     ridge: float
+    discrete_noise: bool
 
 
 class PhasedMirrorDescent(Solver):
@@ -80,6 +82,7 @@ class PhasedMirrorDescent(Solver):
 
     name: ClassVar[str] = "phased_mirror_descent"
     summary: ClassVar[str] = "mirror descent on disjoint records, each phase near the last answer"
+    has_discrete_noise: ClassVar[bool] = True
     reference: ClassVar[bool] = True
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
@@ -95,6 +98,7 @@ class PhasedMirrorDescent(Solver):
         step: float | None = choices.pop("step", None)
         clip: float = choices.pop("slope_clip", facts.problem.loss.lipschitz)
         noise: Noise = choices.pop("noise", None) or ("pure" if budget.pure else "gaussian")
+        discrete_noise: bool | None = choices.pop("discrete_noise", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         if n_iter < 1:
@@ -118,6 +122,7 @@ class PhasedMirrorDescent(Solver):
             noise_order=noise_order(noise, mirror),
             noise_multiplier=multiplier,
             ridge=facts.problem.l2,
+            discrete_noise=choose_shaped(discrete_noise, noise, multiplier, facts.n),
         )
 
     def run(
@@ -139,7 +144,8 @@ class PhasedMirrorDescent(Solver):
             anchor = mirror.to_dual(theta)
             for t in range(settings.n_iter):
                 weight = 2 / (t + 1)
-                gradient = gate.release(mechanism, view.ask(query, theta)) / records
+                sealed = view.ask(query, theta, resolution=mechanism.resolution)
+                gradient = gate.release(mechanism, sealed) / records
                 gradient += settings.ridge * theta
                 pull = mirror.to_dual(theta) + weight * (anchor - length * gradient)
                 theta = mirror.from_dual(pull / (1 + weight))

@@ -49,6 +49,7 @@ from privopt.solvers.bolt_on_sgd import refuse_unless_ordered
 from privopt.solvers.mirror_descent import (
     Noise,
     check_noise,
+    choose_shaped,
     noise_multiplier,
     noise_order,
     noise_size,
@@ -79,6 +80,7 @@ class ProximalSettings(Settings):
     noise_order: float
     noise_multiplier: float
     ridge: float
+    discrete_noise: bool
 
 
 class ProximalGuided(Solver):
@@ -94,6 +96,7 @@ class ProximalGuided(Solver):
 
     name: ClassVar[str] = "proximal_guided"
     summary: ClassVar[str] = "strongly convex problems around the last point, on disjoint batches"
+    has_discrete_noise: ClassVar[bool] = True
     promise: ClassVar[Literal["excess", "stationarity"]] = "stationarity"
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
@@ -134,6 +137,7 @@ class ProximalGuided(Solver):
         iterate: int | None = choices.pop("iterate", None)
         clip: float = choices.pop("slope_clip", facts.problem.loss.lipschitz)
         noise: Noise = choices.pop("noise", None) or ("pure" if budget.pure else "gaussian")
+        discrete_noise: bool | None = choices.pop("discrete_noise", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         if n_iter < 1:
@@ -169,6 +173,7 @@ class ProximalGuided(Solver):
             noise_order=noise_order(noise, mirror),
             noise_multiplier=multiplier,
             ridge=facts.problem.l2,
+            discrete_noise=choose_shaped(discrete_noise, noise, multiplier, facts.n),
         )
 
     def run(
@@ -194,7 +199,8 @@ class ProximalGuided(Solver):
                 for t in range(settings.n_iter):
                     shrunk = 2 / (kappa * (t + 4))
                     step = shrunk / (1 - shrunk * rho)
-                    gradient = gate.release(mechanism, view.ask(query, theta)) / size
+                    sealed = view.ask(query, theta, resolution=mechanism.resolution)
+                    gradient = gate.release(mechanism, sealed) / size
                     gradient += settings.ridge * theta
                     ahead = mirror.to_dual(theta) + step * (pull - gradient)
                     theta = mirror.from_dual(ahead / (1 + step * (kappa + rho)))

@@ -13,9 +13,12 @@ PARQUET = (".parquet", ".pq")
 def column_types(path: Path) -> dict[str, str]:
     """Names and types of the columns: ``integer``, ``number``, ``boolean``, ``text``, ``other``.
 
-    Of a Parquet file only the footer is read, of a CSV file the first block.
+    A Parquet file declares them. A CSV file does not: a type would be read off the cells, and one
+    record could change it, so that each column is ``unknown``.
     """
     schema = _opened(path, _schema)
+    if path.suffix.lower() not in PARQUET:
+        return dict.fromkeys(schema.names, "unknown")
     return {name: _type(schema.field(name).type) for name in schema.names}
 
 

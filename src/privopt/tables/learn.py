@@ -85,7 +85,8 @@ def public_facts(schema: Schema) -> dict[str, Any]:
 
 
 def presumed(types: Mapping[str, str], target: str, file: str) -> Schema:
-    """A schema to plan with before bounds are declared, from names and types alone."""
+    """A schema to plan with before bounds are declared, from names and types alone; a column of
+    unknown type counts as a number, a target of unknown type as two classes."""
     check_target(target, types, file)
     kinds = {
         "text": Column("categorical", categories=tuple(range(CATEGORIES))),

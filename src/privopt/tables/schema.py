@@ -219,6 +219,11 @@ class _Reader:
     def kind(self, table: dict[str, Any], where: str, known: tuple[str, ...]) -> str:
         kind = table.get("kind")
         if kind not in known:
+            if kind == UNKNOWN:
+                raise ValueError(
+                    f"fill in kind in [{where}] of {self.name}: {', '.join(known)}, from what the "
+                    "column means."
+                )
             found = "it is not there" if kind is None else f"not {kind!r}"
             raise ValueError(
                 f"{self.name}: kind in [{where}] must be one of {', '.join(known)}; {found}."

@@ -32,15 +32,22 @@ from privopt.oracle.sampling import COUPLING, GeometricSkips, Sampler
 from privopt.privacy.budget import Refused
 from privopt.privacy.events import FULL, ROOT, Cell, Sampling
 from privopt.torch.processes import Processes
+from privopt.torch.progress import Progress
 
 
 class Schedule(ABC):
     """Steps, cells and sampling are public; ``draw`` returns the secret members of a step."""
 
     name: str
+    _count: int
     steps_per_epoch: int
     expected_batch_size: float
     sampling: Sampling
+
+    @property
+    def count(self) -> int:
+        """How many records there are."""
+        return self._count
 
     @abstractmethod
     def cells(self, step: int) -> tuple[Cell, ...]:
@@ -148,7 +155,10 @@ def check_loader(loader: object) -> DataLoader[Any]:
     if not isinstance(loader, DataLoader):
         raise ValueError(f"loader must be a torch DataLoader, got {type(loader).__name__}.")
     if isinstance(loader.dataset, IterableDataset) or not hasattr(loader.dataset, "__len__"):
-        raise ValueError("private batches are drawn by index: the data set needs a length.")
+        raise ValueError(
+            "private batches are drawn by index: the data set needs a length, or, if it can only "
+            "be read from its beginning, n_public, its number of records in a pass."
+        )
     if loader.batch_size is None:
         raise ValueError("the loader needs a batch_size: it is the public expected batch size.")
     if type(loader.sampler) not in (RandomSampler, SequentialSampler) or (
@@ -239,11 +249,16 @@ class PrivateLoader:
     """
 
     def __init__(
-        self, loader: DataLoader[Any], schedule: Schedule, steps: int, processes: Processes
+        self,
+        loader: DataLoader[Any],
+        schedule: Schedule,
+        steps: int,
+        processes: Processes,
+        progress: bool = False,
     ) -> None:
         self._loader, self._schedule, self._steps = loader, schedule, steps
-        self._processes = processes
-        self.records = len(loader.dataset)  # type: ignore[arg-type]
+        self._processes, self._progress = processes, Progress(steps, progress)
+        self.records = schedule.count
         self._collates = False  # whether collate_fn was seen to keep records apart
         self._drawn: dict[int, np.ndarray] = {}
         self.done = 0  # steps that are over
@@ -270,6 +285,7 @@ class PrivateLoader:
         self._drawn.pop(self.done, None)
         self.done += 1
         self.waiting = None
+        self._progress.stepped(self.done)
 
     def resume(self, done: int) -> None:
         self.done, self.waiting = done, None

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import inspect
 import math
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
@@ -24,7 +26,11 @@ def objections(model: nn.Module) -> list[str]:
     found: list[str] = []
     for name, module in model.named_modules():
         layer = f"layer {name!r} ({type(module).__name__})"
-        if any(is_lazy(p) for p in module.parameters(recurse=False)):
+        if isinstance(module, torch.jit.ScriptModule):
+            found.append(f"{layer} is scripted or traced: give the module before torch.jit.")
+        elif any(type(p).__name__ == "DTensor" for p in module.parameters(recurse=False)):
+            found.append(f"{layer} is spread over devices (DTensor): give each process all of it.")
+        elif any(is_lazy(p) for p in module.parameters(recurse=False)):
             found.append(f"{layer} has no shape yet: run the model once on made-up inputs before.")
         elif any(p.is_complex() and p.requires_grad for p in module.parameters(recurse=False)):
             found.append(f"{layer} trains complex numbers: use two real parameters.")
@@ -44,6 +50,8 @@ def objections(model: nn.Module) -> list[str]:
                 found.append(f"{layer} rescales the rows that examples use: drop max_norm.")
             if module.scale_grad_by_freq:
                 found.append(f"{layer} mixes examples in its gradient: drop scale_grad_by_freq.")
+            if module.sparse:
+                found.append(f"{layer} has sparse gradients, and noise is everywhere: drop sparse.")
         elif isinstance(module, nn.DataParallel):
             found.append(f"{layer} spreads a batch over devices: give the module inside it.")
         elif isinstance(module, nn.parallel.DistributedDataParallel):
@@ -70,7 +78,25 @@ def check_model(model: nn.Module) -> None:
         raise Refused(" ".join(found))
 
 
-def check_optimizer(engine: Engine, optimizer: object) -> None:
+def check_optimizers(engine: Engine, optimizers: Sequence[object]) -> None:
+    """Optimizers that take one gradient in a step, each of parameters of its own, of all that are
+    trained."""
+    known = {id(p) for p in engine.parameters}
+    held: list[int] = []
+    for optimizer in optimizers:
+        held += _held(optimizer)
+    if set(held) - known:
+        raise ValueError("the optimizer holds a parameter that is not the model's.")
+    if len(set(held)) < len(held):
+        raise ValueError("two optimizers hold the same parameter: give each parameter to one.")
+    if known - set(held):
+        raise ValueError(
+            "the model has parameters that the optimizer does not train, and their gradients would "
+            "be clipped along: freeze them with requires_grad_(False)."
+        )
+
+
+def _held(optimizer: object) -> list[int]:
     if not isinstance(optimizer, Optimizer):
         raise ValueError(f"optimizer must be a torch Optimizer, got {type(optimizer).__name__}.")
     closure = inspect.signature(optimizer.step).parameters.get("closure")
@@ -81,15 +107,7 @@ def check_optimizer(engine: Engine, optimizer: object) -> None:
         )
     if isinstance(optimizer, SparseAdam):
         raise ValueError("noise is everywhere, so gradients are not sparse: use Adam.")
-    held = {id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
-    known = {id(p) for p in engine.parameters}
-    if held - known:
-        raise ValueError("the optimizer holds a parameter that is not the model's.")
-    if known - held:
-        raise ValueError(
-            "the model has parameters that the optimizer does not train, and their gradients would "
-            "be clipped along: freeze them with requires_grad_(False)."
-        )
+    return [id(p) for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
 
 
 def repaired(model: nn.Module) -> nn.Module:

@@ -83,6 +83,7 @@ class Engine:
         self.structure = Structure(model)
         self.units: list[Unit] = list(_units("", model, set()))
         self._recording = False
+        self.losses: Tensor | None = None  # of the last examples, for whoever releases their sum
         self.known: set[Any] = set()  # losses that were seen to take their examples one by one
 
     def like(self) -> Tensor:
@@ -168,6 +169,7 @@ class Engine:
                 check_rows(losses, border(losses, edges))
                 check_half(loss, losses, output, targets)
                 self.known.add(kind(loss))
+            self.losses = losses.detach()
             # One gradient of ones: each example's loss depends on that example alone.
             found = torch.autograd.grad(losses, edges, torch.ones_like(losses), allow_unused=True)
             with torch.no_grad(), torch.autocast(device, enabled=False):

@@ -16,6 +16,7 @@ from privopt.privacy.budget import Refused
 from privopt.torch.losses import LossFunction
 from privopt.torch.prepare import make_private
 from privopt.torch.private import PrivateTraining
+from privopt.torch.states import write_secret
 
 STATE = "private.pt"
 WHOLE = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GPU)
@@ -38,7 +39,8 @@ class PrivateTrainer(Trainer):
     ``max_grad_norm`` cuts the noisy gradient: free, but set it to 0 to keep the steps as they are.
 
     ``private`` is the run, once training has begun. Checkpoints hold its state in ``private.pt``,
-    which is secret: publish the model without it.
+    which is secret and readable by its owner alone: publish
+    the model without it.
 
     Parameters
     ----------
@@ -134,7 +136,7 @@ class PrivateTrainer(Trainer):
         super()._save_optimizer_and_scheduler(output_dir)
         states = [] if self.private is None else self.private.state_dicts()
         if states:  # in process 0
-            torch.save(states, Path(output_dir) / STATE)
+            write_secret(states, Path(output_dir) / STATE)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
@@ -142,4 +144,4 @@ class PrivateTrainer(Trainer):
             file = Path(checkpoint) / STATE
             if not file.exists():
                 raise Refused("this checkpoint has no private run: its epsilon would be forgotten.")
-            self.private.load_state_dict(torch.load(file, weights_only=True))
+            self.private.load(file)

@@ -3,17 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from lightning import LightningModule
+from lightning.pytorch.plugins.io import CheckpointIO
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 
 from privopt.privacy.budget import Refused
 from privopt.torch.losses import LossFunction
 from privopt.torch.private import PrivateTraining
+from privopt.torch.states import secretly
 
 STATE = "privopt"
+
+
+class SecretFiles(CheckpointIO):
+    """Writes checkpoints as another one does, readable by their owner alone."""
+
+    def __init__(self, inner: CheckpointIO) -> None:
+        self._inner = inner
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        """Write a checkpoint's file."""
+        with secretly():
+            self._inner.save_checkpoint(checkpoint, path, storage_options)
+        if Path(path).is_file():
+            Path(path).chmod(0o600)  # one that was there keeps its mode otherwise
+
+    def load_checkpoint(self, *arguments: Any, **keywords: Any) -> dict[str, Any]:
+        """Read it."""
+        return self._inner.load_checkpoint(*arguments, **keywords)
+
+    def remove_checkpoint(self, path: Any) -> None:
+        """Remove it."""
+        self._inner.remove_checkpoint(path)
+
+    def teardown(self) -> None:
+        """Finish."""
+        self._inner.teardown()
 
 
 class PrivateModule(LightningModule):
@@ -26,8 +57,8 @@ class PrivateModule(LightningModule):
     In several processes (``strategy="ddp"``) Lightning wraps the model, but the clipped gradients
     of a step never pass through the wrapper: it has nothing to average, and noise is added once.
 
-    A Lightning checkpoint holds the run's state beside the model and is therefore secret: publish
-    the model alone.
+    A Lightning checkpoint holds the run's state beside the model and is therefore secret, and
+    written so that its owner alone can read it: publish the model alone.
 
     Parameters
     ----------
@@ -63,6 +94,8 @@ class PrivateModule(LightningModule):
                 f"{type(strategy).__name__} may cut the model or its gradients into pieces: train "
                 'privately on one device, or with strategy="ddp".'
             )
+        if not isinstance(strategy.checkpoint_io, SecretFiles):
+            strategy.checkpoint_io = SecretFiles(strategy.checkpoint_io)
         if self._make is not None:
             self.private, self._make = self._make(strategy.root_device), None
             self.model = self.private.model
@@ -93,7 +126,9 @@ class PrivateModule(LightningModule):
         """One private step; its loss is private and is not returned."""
         inputs, target = self.split(batch)
         self.private.backward(self.loss, *inputs, targets=target)
-        self.optimizers().step()  # type: ignore[union-attr]
+        found: Any = self.optimizers()
+        for optimizer in found if isinstance(found, list) else [found]:
+            optimizer.step()
 
     def on_train_epoch_end(self) -> None:
         """Log epsilon."""

@@ -8,19 +8,28 @@ from privopt.oracle.sealed import KEY, Sealed
 from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy.budget import Neighbouring, records_moved
 from privopt.torch.batches import Schedule
+from privopt.torch.curve import LossCurve
 from privopt.torch.engine import Engine
 
 
 class ClippedSums:
     """The sum of one batch after the other, each example clipped as the engine clips it."""
 
-    def __init__(self, engine: Engine, schedule: Schedule, neighbouring: Neighbouring) -> None:
-        self._engine, self._schedule = engine, schedule
+    def __init__(
+        self,
+        engine: Engine,
+        schedule: Schedule,
+        neighbouring: Neighbouring,
+        curve: LossCurve | None = None,
+    ) -> None:
+        self._engine, self._schedule, self._curve = engine, schedule, curve
         self._records = records_moved(neighbouring)
 
     def sensitivity(self, step: int) -> Sensitivity:
         """What is public about the sum of a step."""
         clip = self._engine.clip.norm  # that of now: a sum is no larger than it was clipped
+        if self._curve is not None:
+            clip = self._curve.joint(clip)
         cells, sampling = self._schedule.cells(step), self._schedule.sampling
         return Sensitivity("l2", self._records * clip, clip, cells, step + 1, sampling)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from privopt.privacy import Budget
+from privopt.privacy import Budget, Neighbouring
 from privopt.privacy.amplified import compare_bands, cyclic_multiplier
 from privopt.privacy.factorizations import Factorization, Independent, Restarts, compare, named
 from privopt.privacy.participation import Participation
@@ -43,18 +43,7 @@ def choose_plan(
 ) -> TrainingPlan:
     """Noise, batches and the smallest multiplier that keeps the budget."""
     kept = max(FEWEST_VECTORS, min(MOST_VECTORS, MOST_NUMBERS // parameters))
-    if batches not in ("auto", "poisson", "fixed"):
-        raise ValueError(f"batches must be auto, poisson or fixed, got {batches!r}.")
-    if batches == "fixed" and budget.neighbouring == "add_remove":
-        raise ValueError(
-            "fixed batches shift when a record is added or removed: use neighbouring="
-            '"zero_out" or "replace_one", or batches="poisson".'
-        )
-    if batches == "poisson" and noise not in (*SAMPLED, "auto"):
-        raise ValueError(
-            f'Poisson batches amplify {" and ".join(SAMPLED)} noise only: use batches="fixed" '
-            f"for {noise}."
-        )
+    choose_batches(noise, batches, budget.neighbouring)
     steps_per_epoch = -(-records // batch_size)
     steps = epochs * steps_per_epoch
     rule = Participation.epochs(epochs, steps_per_epoch)
@@ -90,6 +79,23 @@ def choose_plan(
             f'"{SAMPLED[0]}" or "{SAMPLED[1]}".'
         )
     return min(found, key=lambda plan: plan.error)
+
+
+def choose_batches(noise: str, batches: str, neighbouring: Neighbouring) -> str:
+    """Poisson batches where there is a choice; refuses a pair that no theorem covers."""
+    if batches not in ("auto", "poisson", "fixed"):
+        raise ValueError(f"batches must be auto, poisson or fixed, got {batches!r}.")
+    if batches == "fixed" and neighbouring == "add_remove":
+        raise ValueError(
+            "fixed batches shift when a record is added or removed: use neighbouring="
+            '"zero_out" or "replace_one", or batches="poisson".'
+        )
+    if batches == "poisson" and noise not in (*SAMPLED, "auto"):
+        raise ValueError(
+            f'Poisson batches amplify {" and ".join(SAMPLED)} noise only: use batches="fixed" '
+            f"for {noise}."
+        )
+    return "fixed" if batches == "fixed" or noise not in (*SAMPLED, "auto") else "poisson"
 
 
 def _fixed(name: str, steps: int, rule: Participation) -> Factorization:

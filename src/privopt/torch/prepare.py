@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
@@ -12,8 +14,9 @@ from torch.utils.data import DataLoader
 from privopt.ledger import account_for
 from privopt.mechanisms import Run, Steps
 from privopt.noise import source_for
+from privopt.noise.source import fresh_name
 from privopt.noise.tensors import DeviceSource
-from privopt.privacy import Budget, Neighbouring
+from privopt.privacy import Budget, Neighbouring, Refused
 from privopt.privacy.factorizations import Independent
 from privopt.torch.batches import (
     FixedOrder,
@@ -22,11 +25,15 @@ from privopt.torch.batches import (
     Schedule,
     check_loader,
 )
-from privopt.torch.checks import check_model, check_optimizer
+from privopt.torch.checks import check_model, check_optimizers
 from privopt.torch.clip import Clip, Clipping
+from privopt.torch.curve import LossCurve
 from privopt.torch.engine import Engine
+from privopt.torch.fingerprints import EqualRecords, Roster
+from privopt.torch.fixed_noise import epsilon_of, fixed_plan, open_plan
 from privopt.torch.noise import TensorStream, tensor_noise
-from privopt.torch.plan import choose_plan
+from privopt.torch.passes import ASSUMPTION, Passes, PassLoader, in_passes
+from privopt.torch.plan import TrainingPlan, choose_plan
 from privopt.torch.private import PrivateTraining
 from privopt.torch.processes import Processes
 
@@ -39,12 +46,13 @@ DEVICE_NOISE = "the noise comes from the device's own generator, which is not cr
 
 def make_private(
     model: nn.Module,
-    optimizer: Optimizer,
+    optimizer: Optimizer | Sequence[Optimizer],
     loader: DataLoader[Any],
     *,
-    epsilon: float,
+    epsilon: float | None = None,
     delta: float,
-    epochs: int,
+    epochs: int | None,
+    noise_multiplier: float | None = None,
     clip_norm: float = 1.0,
     noise: str = "auto",
     batches: str = "auto",
@@ -55,6 +63,9 @@ def make_private(
     microbatch: int | None = None,
     compile: bool | str = False,
     device_noise: bool = False,
+    equal_records: EqualRecords = "auto",
+    loss_curve: float | None = None,
+    progress: bool = False,
     ledger: Any = None,
     dataset: str | None = None,
     random_state: object = None,
@@ -66,14 +77,19 @@ def make_private(
     model : nn.Module
         Any model that treats the examples of a batch separately. Layers that do not are refused by
         name, before any data is used.
-    optimizer : Optimizer
+    optimizer : Optimizer, or a sequence of them for different parameters
         The user's own. It sees noisy gradients only, so whatever it does is post-processing.
     loader : DataLoader
-        Its data set and its ``batch_size`` are used; batches are drawn anew.
+        Its data set and its ``batch_size`` are used; batches are drawn anew. An ``IterableDataset``
+        is read in passes of ``n_public`` records, in fixed batches with independent noise.
     epsilon, delta, neighbouring, unit
-        The budget, as in ``Budget``.
-    epochs : int
-        Passes over the data that the budget pays for.
+        The budget, as in ``Budget``. Without epsilon it follows from ``noise_multiplier``.
+    epochs : int or None
+        Passes over the data that the budget pays for. None: as many steps as the budget pays for at
+        ``noise_multiplier``, 1 if that is not given; then ``finished`` is true.
+    noise_multiplier : float, optional
+        Standard deviation of the noise in units of a step's sensitivity, in place of epsilon or of
+        epochs.
     clip_norm : float, default=1.0
         Bound on the norm of one example's gradient: the sensitivity of a step.
     noise : str, default="auto"
@@ -85,7 +101,8 @@ def make_private(
     clipping : {"flat", "per_layer", "automatic"}, default="flat"
         See ``Clip``.
     n_public : int, optional
-        Under add_remove: a public guess of the number of records, which is private there.
+        Under add_remove: a public guess of the number of records, which is private there. Of an
+        ``IterableDataset``: the number of records in a pass.
     microbatch : int, optional
         Largest number of examples at a time, for memory. Noise is added once per step.
     compile : bool or str, default=False
@@ -94,6 +111,16 @@ def make_private(
     device_noise : bool, default=False
         On an accelerator, draw noise with its own generator instead of ChaCha20: faster, not
         cryptographic.
+    equal_records : {"auto", "refused", "people", "unchecked"}, default="auto"
+        ``refused``: the data set is read once beforehand, and refused if it holds a record more
+        than once. ``people`` states that equal records are different people. ``unchecked`` reads
+        nothing, for data sets that take long. Both stand in the certificate. ``auto`` is ``people``
+        for a ``TensorDataset``, whose rows are records, and ``refused`` for other classes.
+    loss_curve : float, optional
+        The largest loss of an example that counts, a public number: the mean loss of each epoch is
+        released with the gradients, for half a percent more noise, in the same certificate.
+    progress : bool, default=False
+        Show steps and time on the standard error stream.
     ledger, dataset : Ledger or path, str; optional
         The budget that pays for all epochs, before the first step.
     random_state : int, optional
@@ -112,32 +139,39 @@ def make_private(
     set in each) S_t is the sum over all of them, and each coordinate of it is given noise once, by
     the process that owns it: together they release one Gaussian of the whole vector.
     """
-    budget = Budget(epsilon, delta, neighbouring, unit)
-    if budget.pure:
-        raise ValueError("Gaussian noise needs delta > 0: take a value well below 1/n.")
     for name, value in (("epochs", epochs), ("microbatch", microbatch)):
         if value is not None and not (isinstance(value, Integral) and value >= 1):
             raise ValueError(f"{name} must be a positive integer, got {value!r}.")
-    epochs = int(epochs)
     if not isinstance(compile, (bool, str)):
         raise ValueError(f"compile must be True, False or the name of a backend, got {compile!r}.")
+    if compile and loss_curve is not None:
+        raise ValueError("a compiled step keeps no losses: drop loss_curve or compile.")
     processes = Processes()
-    loader = check_loader(loader)
+    iterable = in_passes(loader, n_public)
+    loader = loader if iterable else check_loader(loader)
     check_model(model)
+    if compile and any(isinstance(module, nn.RNNBase) for module in model.modules()):
+        raise Refused(
+            "a recurrent layer runs example by example, and that is not compiled: drop compile."
+        )
+    optimizers = (optimizer,) if isinstance(optimizer, Optimizer) else optimizer
+    if not isinstance(optimizers, (list, tuple)) or not optimizers:
+        raise ValueError(f"optimizer must be a torch Optimizer, got {type(optimizer).__name__}.")
     engine = Engine(model, Clip(float(clip_norm), clipping))
-    check_optimizer(engine, optimizer)
-    count, batch_size = len(loader.dataset), int(loader.batch_size or 1)  # type: ignore[arg-type]
-    if neighbouring == "add_remove" and n_public is None:
-        raise ValueError("under add_remove the number of records is private: give n_public.")
-    records = count if n_public is None else int(n_public)
-    if neighbouring != "add_remove" and records != count:
-        raise ValueError(f"under {neighbouring} the number of records is public: drop n_public.")
-    if not 1 <= batch_size <= records:
-        raise ValueError(f"a batch of {batch_size} does not fit into {records} records.")
+    check_optimizers(engine, optimizers)
+    batch_size = int(loader.batch_size or 1)
+    records, count = _sizes(loader, neighbouring, n_public, batch_size)
+    if iterable:
+        noise, batches = _of_passes(noise, batches, neighbouring, processes)
+    budget, plan = _planned(
+        *(epsilon, delta, neighbouring, unit, epochs, noise_multiplier),
+        *(records, batch_size, noise, batches, engine.size),
+    )
     source = source_for(random_state)
-    plan = choose_plan(budget, records, batch_size, epochs, noise, batches, engine.size)
     schedule: Schedule
-    if plan.batches == "fixed":
+    if iterable:
+        schedule = Passes(count, batch_size)
+    elif plan.batches == "fixed":
         schedule = FixedOrder(count, batch_size, source)
     else:
         schedule = PoissonBatches(count, records, batch_size, plan.groups, source)
@@ -145,24 +179,115 @@ def make_private(
     if not isinstance(plan.factorization, Independent):
         tensor_noise(plan.factorization)  # refuses noise that is not there for models
     bits = DeviceSource(processes.source(source), fast=device_noise)
+    curve = None
+    if loss_curve is not None:
+        batch, per_epoch = schedule.expected_batch_size, schedule.steps_per_epoch
+        curve = LossCurve(loss_curve, engine.clip.norm, batch, per_epoch)
 
     def run(declared: Steps) -> Run:
-        own = processes.own(engine.like())
+        own = processes.own(engine.like().new_zeros(engine.size + (curve is not None)))
         made = lambda mechanism: TensorStream(mechanism, own)  # noqa: E731
         return Run(budget, declared, bits, what="torch", stream=made)
 
+    assumptions = ASSUMPTIONS + (DEVICE_NOISE,) * (device_noise and engine.like().is_cuda)
+    known, made = None, PassLoader if iterable else PrivateLoader
+    batched = made(loader, schedule, plan.factorization.steps, processes, progress)
     account = account_for(ledger, dataset)
+    who = Roster(loader, equal_records)
+    if isinstance(batched, PassLoader):
+        wanted = equal_records in ("auto", "refused")
+        batched.key = bytes.fromhex(fresh_name()) if wanted else None
+        assumptions += (ASSUMPTION,)
+    else:
+        known = who
+        processes.together(who.check if processes.first else lambda: None, engine.like().device)
     return PrivateTraining(
         engine,
-        optimizer,
-        PrivateLoader(loader, schedule, plan.factorization.steps, processes),
+        optimizers,
+        batched,
         schedule,
         run,
         budget,
         plan,
         microbatch,
         compile=("inductor" if compile is True else compile) or None,
-        assumptions=ASSUMPTIONS + (DEVICE_NOISE,) * (device_noise and engine.like().is_cuda),
+        assumptions=assumptions + who.assumptions(),
         account=account if processes.first else None,
         processes=processes,
+        records=known,
+        curve=curve,
     )
+
+
+def _sizes(
+    loader: DataLoader[Any], neighbouring: Neighbouring, n_public: int | None, batch_size: int
+) -> tuple[int, int]:
+    """The public number of records, and how many there are."""
+    if n_public is not None and in_passes(loader, n_public):
+        count = int(n_public)
+    else:
+        count = len(loader.dataset)  # type: ignore[arg-type]
+    if neighbouring == "add_remove" and n_public is None:
+        raise ValueError("under add_remove the number of records is private: give n_public.")
+    records = count if n_public is None else int(n_public)
+    if neighbouring != "add_remove" and records != count:
+        raise ValueError(f"under {neighbouring} the number of records is public: drop n_public.")
+    if not 1 <= batch_size <= records:
+        raise ValueError(f"a batch of {batch_size} does not fit into {records} records.")
+    return records, count
+
+
+def _of_passes(
+    noise: str, batches: str, neighbouring: Neighbouring, processes: Processes
+) -> tuple[str, str]:
+    """Noise and batches of a data set that is read from its beginning."""
+    if noise not in ("auto", "independent") or batches == "poisson":
+        raise ValueError(
+            "an IterableDataset is read in its own order: no coin draws its batches, and no record "
+            'keeps its place. Use noise="independent" and batches="fixed", or a data set with a '
+            "length."
+        )
+    if neighbouring == "add_remove":
+        raise ValueError("a record more shifts all that follow: use zero_out or replace_one.")
+    if processes.count > 1:
+        raise Refused(
+            "several processes would read the same records: give a data set with a length."
+        )
+    return "independent", "fixed"
+
+
+def _planned(
+    epsilon: float | None,
+    delta: float,
+    neighbouring: Neighbouring,
+    unit: str,
+    epochs: int | None,
+    multiplier: float | None,
+    records: int,
+    batch_size: int,
+    noise: str,
+    batches: str,
+    parameters: int,
+) -> tuple[Budget, TrainingPlan]:
+    """Two of epsilon, epochs and the multiplier give the third."""
+    if epsilon is not None and epochs is not None and multiplier is not None:
+        raise ValueError("epsilon, epochs and noise_multiplier: give two, the third follows.")
+    if epsilon is None and (epochs is None or multiplier is None):
+        raise ValueError("give epsilon=, or noise_multiplier= and epochs=, and epsilon follows.")
+    budget = Budget(1.0 if epsilon is None else epsilon, delta, neighbouring, unit)
+    if budget.pure:
+        raise ValueError("Gaussian noise needs delta > 0: take a value well below 1/n.")
+    per_epoch, rate = -(-records // batch_size), min(1.0, batch_size / records)
+    if epochs is None:
+        chosen = 1.0 if multiplier is None else float(multiplier)
+        return budget, open_plan(budget, chosen, per_epoch, rate, noise, batches)
+    if epsilon is None:
+        assert multiplier is not None
+        steps = int(epochs) * per_epoch
+        plan = fixed_plan(float(multiplier), steps, int(epochs), noise, batches, neighbouring)
+        spent = epsilon_of(plan, delta, neighbouring, rate, int(epochs))
+        if not math.isfinite(spent):
+            raise ValueError("no epsilon is proved for so little noise: raise noise_multiplier.")
+        return Budget(spent, delta, neighbouring, unit), plan
+    found = choose_plan(budget, records, batch_size, int(epochs), noise, batches, parameters)
+    return budget, found

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -19,20 +20,26 @@ from privopt.mechanisms import CorrelatedGaussian, Run, Steps
 from privopt.noise.source import fresh_name
 from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy import Budget, Certificate, Refused
+from privopt.privacy.certificate import round_up
 from privopt.privacy.factorizations import Independent
 from privopt.torch.arguments import leaves_of
 from privopt.torch.batches import PrivateLoader, Schedule
+from privopt.torch.belongings import Belongings
 from privopt.torch.compiled import CompiledSum
+from privopt.torch.curve import LossCurve
 from privopt.torch.engine import Engine, Part
+from privopt.torch.fingerprints import Roster
 from privopt.torch.gradients import Gradients
+from privopt.torch.legs import Legs
 from privopt.torch.losses import LossFunction
 from privopt.torch.noise import TensorGaussian
 from privopt.torch.oracle import ClippedSums
 from privopt.torch.plan import TrainingPlan
-from privopt.torch.probe import probe
+from privopt.torch.probe import check_memory, probe
 from privopt.torch.processes import Processes
-from privopt.torch.states import joined
+from privopt.torch.states import GONE_ON, joined, noted_before, write_secret
 
+SAME_RECORDS = "the run went on with the records it began with, in the same order (not checked)"
 GUARD = "_privopt_guard"
 """Where an optimizer keeps the hook of the newest run."""
 
@@ -47,7 +54,7 @@ class PrivateTraining:
     def __init__(
         self,
         engine: Engine,
-        optimizer: Optimizer,
+        optimizers: Sequence[Optimizer],
         loader: PrivateLoader,
         schedule: Schedule,
         run: Callable[[Steps], Run],
@@ -59,17 +66,24 @@ class PrivateTraining:
         assumptions: tuple[str, ...],
         account: Dataset | None,
         processes: Processes,
+        records: Roster | None,
+        curve: LossCurve | None,
     ) -> None:
-        self.model, self.optimizer, self.loader = engine.model, optimizer, loader
+        self.model, self.loader = engine.model, loader
+        self.optimizers = tuple(optimizers)
         self.budget, self.plan = budget, plan
         self._engine, self._schedule = engine, schedule
         self._microbatch, self._assumptions = microbatch, assumptions
-        self._sums = ClippedSums(engine, schedule, budget.neighbouring)
+        self._sums = ClippedSums(engine, schedule, budget.neighbouring, curve)
         self._like = self._tail = engine.like()
+        self._records, self._curve = records, curve
+        self._width = engine.size + (curve is not None)
         self._gradients = Gradients(engine.parameters)
+        self._belongings = Belongings(engine.model, engine.parameters)
         self._probed: set[Any] = set()
         self._aligned = self._released = False
         self._processes = processes
+        self._resumed: tuple[str, ...] = ()  # what the certificate of a resumed run assumes
         self._leg: str | None = None  # from one resumption to the next: tells states apart
         self._compiled: CompiledSum | None = None
         if compile is not None:
@@ -80,15 +94,17 @@ class PrivateTraining:
             self._mechanism = TensorGaussian(plan.noise_multiplier)
         else:
             self._mechanism = CorrelatedGaussian(plan.factorization, plan.noise_multiplier)
-        self._run = run(Steps(self._declared, self.steps))
-        self._account = account
-        self._watch(optimizer)
+        declared = Steps(self._declared, self.steps)
+        self._run = run(declared)
+        self._legs = Legs(account, self._run, declared, self.steps, schedule.steps_per_epoch)
+        for one in self.optimizers:
+            self._watch(one)
+        self.optimizers[-1].register_step_post_hook(lambda *_: self._average())
         facts = self.settings(), asdict(budget), self._run.private, loader.records
         processes.check_same(facts, self._like.device)
 
     def _watch(self, optimizer: Optimizer) -> None:
-        """Average after its steps; and refuse a step that would use gradients without noise."""
-        optimizer.register_step_post_hook(lambda *_: self._average())
+        """Refuse a step that would use gradients without noise."""
         guard = getattr(optimizer, GUARD, None)
         if guard is not None:
             guard.remove()  # of an earlier run, whose last batch may wait for ever
@@ -101,7 +117,31 @@ class PrivateTraining:
                 "would use gradients without noise."
             )
 
+    def __repr__(self) -> str:
+        spent, plan = round_up(self.epsilon_spent()), self.plan
+        return (
+            f"PrivateTraining({type(self.model).__name__} of {self._engine.size} trained numbers, "
+            f"{plan.noise} noise on {plan.batches} batches, {self.steps_done} of {self.steps} "
+            f"steps, epsilon {spent} of {self.budget.epsilon:g} at delta {self.budget.delta:g})"
+        )
+
     # ------------------------------------------------------------ training
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer, or the tuple of them if there are several."""
+        return self.optimizers[0] if len(self.optimizers) == 1 else self.optimizers
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps of the budget are taken."""
+        return self.steps_done == self.steps
+
+    @property
+    def loss_curve(self) -> list[float]:
+        """Private means of the loss, one for each epoch that is over; empty if none was asked
+        for."""
+        return [] if self._curve is None else list(self._curve.means)
+
     @property
     def steps(self) -> int:
         """Steps that the budget pays for."""
@@ -144,7 +184,8 @@ class PrivateTraining:
             Handed to ``loss`` after the output; needed if the batch is cut into microbatches.
         """
         self.backward(loss, *inputs, targets=targets, **keywords)
-        self.optimizer.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
 
     def backward(
         self, loss: LossFunction, *inputs: Any, targets: Any = (), **keywords: Any
@@ -160,8 +201,7 @@ class PrivateTraining:
 
         def paid() -> Tensor:
             count, size = self._checked(inputs, keywords, goals)
-            if not self._run.paid:
-                self._run.pay(self._account)
+            self._legs.pay(self.steps_done)
             return self._run.read(lambda: self._sum(loss, inputs, keywords, goals, count, size))
 
         self._release(processes.together(paid, self._like.device))
@@ -173,6 +213,7 @@ class PrivateTraining:
             processes.check_same((self._leg, self.steps_done), self._like.device)
             processes.align(self.model)
             self._leg = processes.told(fresh_name())
+            self._resumed = processes.told(self._resumed)
             self._aligned = True
 
     def _checked(
@@ -207,17 +248,35 @@ class PrivateTraining:
         count: int,
         size: int,
     ) -> Tensor:
-        """The clipped gradients of the waiting examples."""
-        engine = self._compiled or self._engine
+        """The clipped gradients of the waiting examples; the model stays what it was."""
+        with self._belongings.kept():
+            return self._clipped(loss, inputs, keywords, goals, count, size)
+
+    def _clipped(
+        self,
+        loss: LossFunction,
+        inputs: tuple[Any, ...],
+        keywords: dict[str, Any],
+        goals: tuple[Any, ...],
+        count: int,
+        size: int,
+    ) -> Tensor:
         if 0 < count <= size:
-            return engine.clipped_sum(loss, inputs, keywords, goals, count)
-        total = torch.zeros_like(self._like)
+            return self._clipped_sum(loss, inputs, keywords, goals, count)
+        total = self._like.new_zeros(self._width)
         for start in range(0, count, size):
             stop = min(start + size, count)
             cut = _slice(start, stop)
             few = tree_map(cut, inputs), tree_map(cut, keywords), tree_map(cut, goals)
-            total += engine.clipped_sum(loss, *few, stop - start)
+            total += self._clipped_sum(loss, *few, stop - start)
         return total
+
+    def _clipped_sum(self, *arguments: Any) -> Tensor:
+        total = (self._compiled or self._engine).clipped_sum(*arguments)
+        if self._curve is None:
+            return total
+        losses, self._engine.losses = self._engine.losses, None
+        return self._curve.joined(total, losses)
 
     def _probe(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Try the model on made-up inputs, once for each way in which it is called."""
@@ -229,7 +288,9 @@ class PrivateTraining:
             self._engine.structure.modes(),
         )
         if key not in self._probed:
-            probe(self._engine, inputs, keywords)
+            check_memory(self._belongings, self.model, inputs, keywords)
+            with self._belongings.kept(look=True):
+                probe(self._engine, inputs, keywords)
             self._probed.add(key)
 
     def _release(self, total: Tensor) -> None:
@@ -243,7 +304,9 @@ class PrivateTraining:
             if self._run.released > before:
                 self.loader.stepped()  # also if it was interrupted: it is paid for, and over
         self._released = True
-        self._gradients.fill(noisy, self._schedule.expected_batch_size)
+        if self._curve is not None:
+            self._curve.note(self.steps_done - 1, noisy[-1])
+        self._gradients.fill(noisy[: self._engine.size], self._schedule.expected_batch_size)
 
     def _average(self) -> None:
         """After the optimizer's step."""
@@ -279,8 +342,10 @@ class PrivateTraining:
 
     def certificate(self) -> Certificate:
         """The guarantee of everything released so far: every intermediate model included."""
-        found = self._run.certify(assumptions=self._assumptions, settings=self.settings())
-        if self.steps_done == self.steps:
+        self._belongings.check()
+        assumptions = self._assumptions + self._resumed
+        found = self._run.certify(assumptions=assumptions, settings=self.settings())
+        if self.finished:
             self._run.settle(found)
         return found
 
@@ -298,6 +363,7 @@ class PrivateTraining:
             "clip_norm": self._engine.clip.norm,
             "clipping": self._engine.clip.kind,
             "parameters": self._engine.size,
+            **({} if self._curve is None else {"loss_curve": self._curve.bound}),
         }
 
     # ------------------------------------------------------------ checkpoints
@@ -308,7 +374,8 @@ class PrivateTraining:
         state dicts of their own. In several processes it is the state of this one alone, with the
         noise of its share: save that of each of them, or ``state_dicts`` once.
         """
-        processes, share = self._processes, self._processes.shares(self._engine.size)
+        self._legs.hand_over(self.steps_done)
+        processes, share = self._processes, self._processes.shares(self._width)
         drawn = torch.from_numpy(np.array(self._schedule.state()))
         correlated = isinstance(self._mechanism, CorrelatedGaussian)
         return {
@@ -322,6 +389,8 @@ class PrivateTraining:
             "share": [share[processes.rank].start, share[processes.rank].stop],
             "average": self._tail.cpu(),
             "schedule": drawn if processes.first else None,
+            "records": self._records.state() if processes.first and self._records else None,
+            "curve": None if self._curve is None else self._curve.state(),
             "noise": self._run.noise_state(self._mechanism) if correlated else None,  # type: ignore
         }
 
@@ -339,7 +408,7 @@ class PrivateTraining:
         """
         if self.steps_done:
             raise Refused("this run has begun: load a state into a fresh one.")
-        own = self._processes.shares(self._engine.size)[self._processes.rank]
+        own = self._processes.shares(self._width)[self._processes.rank]
         states = state if isinstance(state, list) else [state]
         for one in states:
             if one.get("settings") != self.settings() or one.get("budget") != asdict(self.budget):
@@ -351,6 +420,9 @@ class PrivateTraining:
         if self._processes.first:
             if state["schedule"] is None:
                 raise Refused("process 0 draws the batches: load its state there, or all states.")
+            self._resumed += self._legs.follow(state["charged"])
+            if self._records is None or not self._records.load(state["records"]):
+                self._resumed += (SAME_RECORDS,)
             self._schedule.load(state["schedule"].numpy())
         self._tail = state["average"].to(self._like)
         if isinstance(self._mechanism, CorrelatedGaussian):
@@ -360,7 +432,22 @@ class PrivateTraining:
         charged, private = state["charged"], bool(state["private"])
         self._run.follow(charged, paid=charged is not None, private=private)
         self._leg = state["leg"]
+        if self._curve is not None:
+            self._curve.load(state["curve"])
         self.loader.resume(done)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write ``state_dicts`` to a file that its owner alone can read; all processes call it."""
+        states = self.state_dicts()
+        if states:  # in process 0
+            write_secret(states, path)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Go on with the run that ``save`` has written; model and optimizer have files of their
+        own."""
+        self.load_state_dict(torch.load(path, weights_only=True))
+        if self._processes.first and noted_before(path):
+            self._resumed += (GONE_ON,)
 
 
 def _slice(start: int, stop: int) -> Any:

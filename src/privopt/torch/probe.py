@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from privopt.noise.random_numbers import same_random_numbers
 from privopt.privacy.budget import Refused
+from privopt.torch.belongings import Belongings, attributes_kept
 from privopt.torch.clip import Clip
 from privopt.torch.engine import Engine, Layer, Part, _edges
 from privopt.torch.losses import kind
@@ -36,22 +37,44 @@ def probe(engine: Engine, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> 
     shapes = tree_map(_skeleton, (inputs, keywords))
     first = _made_up(shapes, SIZES[0])
     try:
-        small, again = _run(engine, first), _run(engine, first)
+        with attributes_kept(engine.model):  # what the first run leaves behind, the second sees
+            small, again = _run(engine, first), _run(engine, first)
         if _differ(small, again, _unlike):
             raise Refused(
                 "the model gives another output for the same made-up inputs: it remembers what it "
                 "has seen, or draws random numbers that torch does not know of."
             )
-        settled = _settle(engine, small, _run(engine, _made_up(shapes, SIZES[1])))
+        with attributes_kept(engine.model):
+            settled = _settle(engine, small, _run(engine, _made_up(shapes, SIZES[1])))
         if settled and _rehearsed(engine, shapes):
             _check_forward(engine, first, small)
         else:
             engine.run_example_by_example()
-        _check_backward(engine, first)
+        with attributes_kept(engine.model):
+            _check_backward(engine, first)
     except Refused:
         raise
     except Exception:
         engine.run_example_by_example()  # made-up inputs do not suit this model
+
+
+def check_memory(
+    belongings: Belongings, model: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]
+) -> None:
+    """Refuse a model that adds up what it has seen, anywhere it can be reached."""
+    made = _made_up(tree_map(_skeleton, (inputs, keywords)), SIZES[0])
+
+    def run() -> None:
+        device = next(model.parameters()).device
+        with same_random_numbers(device), torch.no_grad():
+            _call(model, made)
+
+    try:
+        belongings.check_memory(run)
+    except Refused:
+        raise
+    except Exception:
+        return  # made-up inputs do not suit this model
 
 
 def _check_forward(engine: Engine, made: Any, small: _Seen) -> None:
@@ -63,7 +86,8 @@ def _check_forward(engine: Engine, made: Any, small: _Seen) -> None:
         def depends(a: Tensor, b: Tensor, others: list[int] = others) -> bool:
             return _length(a) == size and a.shape == b.shape and _unlike(a[others], b[others])
 
-        name = _differ(small, _run(engine, tree_map(_with_other(row), made)), depends)
+        with attributes_kept(engine.model):
+            name = _differ(small, _run(engine, tree_map(_with_other(row), made)), depends)
         if name:
             raise Refused(
                 f"{name} sees other examples than its own: a layer before it mixes the "
@@ -119,9 +143,9 @@ def _rehearsed(engine: Engine, shapes: Any) -> bool:
         if any(isinstance(unit, Part) for unit in engine.units):
             model.eval()  # dropout draws in another order there, and two runs must agree
         try:
-            with same_random_numbers(device):
+            with attributes_kept(model), same_random_numbers(device):
                 found = engine.clipped_sum(loss, args, kwargs, (), size)
-            with same_random_numbers(device), torch.enable_grad():
+            with attributes_kept(model), same_random_numbers(device), torch.enable_grad():
                 total = loss(_call(model, made)).sum()
             whole = torch.autograd.grad(total, engine.parameters, allow_unused=True)
         except Exception:

@@ -1,7 +1,10 @@
-"""States of several processes, put together and cut for one of them."""
+"""States of several processes, put together and cut for one of them; and files that hold them."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -9,7 +12,10 @@ import torch
 from privopt.privacy.budget import Refused
 
 COMMON = ("settings", "budget", "steps_done", "leg")
-NEEDED = {*COMMON, "private", "charged", "process", "share", "average", "schedule", "noise"}
+NEEDED = {
+    *(*COMMON, "private", "charged", "process", "share"),
+    *("average", "schedule", "records", "curve", "noise"),
+}
 
 
 def joined(states: list[dict[str, Any]], own: slice) -> dict[str, Any]:
@@ -54,3 +60,44 @@ def _cut(states: list[dict[str, Any]], own: slice) -> dict[str, Any]:
     parts = zip(*(one["vectors"] for one in buffers), strict=True)
     vectors = [torch.cat(part)[here] for part in parts]
     return streams[0] | {"noise": buffers[0] | {"vectors": vectors}}
+
+
+# ------------------------------------------------------------ files
+GONE_ON = (
+    "what other runs have released that went on from the same file is not counted here: its note "
+    "says that it was loaded before"
+)
+
+
+def noted_before(path: str | os.PathLike[str]) -> bool:
+    """Note beside a state's file that it was gone on from; whether it was before."""
+    with suppress(PermissionError):  # where nothing can be written, nothing is noted
+        try:
+            os.close(os.open(f"{os.fspath(path)}.resumed", os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            return True
+    return False
+
+
+def write_secret(state: Any, path: str | os.PathLike[str]) -> None:
+    """Save a state in a file that its owner alone can read, from its first byte on; a crash leaves
+    the file that was there."""
+    draft = f"{os.fspath(path)}.{os.getpid()}.draft"
+    with suppress(FileNotFoundError):
+        os.unlink(draft)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+
+
+@contextmanager
+def secretly() -> Iterator[None]:
+    """Files that others make meanwhile can be read by their owner alone."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)

@@ -4,7 +4,12 @@ from privopt.privacy.factorizations.banded import Banded
 from privopt.privacy.factorizations.blt import BLT
 from privopt.privacy.factorizations.catalogue import Candidate, compare, named
 from privopt.privacy.factorizations.dense import DenseOptimal, FullHonaker
-from privopt.privacy.factorizations.factorization import Draw, Factorization, NoiseStream
+from privopt.privacy.factorizations.factorization import (
+    Draw,
+    Factorization,
+    NoiseStream,
+    Rounding,
+)
 from privopt.privacy.factorizations.honaker import Honaker
 from privopt.privacy.factorizations.independent import Independent
 from privopt.privacy.factorizations.restarts import Restarts
@@ -23,6 +28,7 @@ __all__ = [
     "Independent",
     "NoiseStream",
     "Restarts",
+    "Rounding",
     "SquareRoot",
     "Tree",
     "compare",

@@ -22,8 +22,21 @@ from scipy.optimize import minimize
 from scipy.signal import lfilter
 from scipy.special import expit, logit
 
-from privopt.privacy.factorizations.factorization import Draw, NoiseStream
-from privopt.privacy.factorizations.toeplitz import Toeplitz, chunks, shifts, subtract_product
+from privopt.privacy.factorizations.factorization import (
+    UNIT,
+    Draw,
+    NoiseStream,
+    Rounding,
+    WholeDraw,
+    less_past,
+)
+from privopt.privacy.factorizations.toeplitz import (
+    Toeplitz,
+    chunks,
+    inverse_series,
+    shifts,
+    subtract_product,
+)
 from privopt.privacy.participation import Participation
 
 NEGLIGIBLE = 1e-3
@@ -70,6 +83,17 @@ class BLT(Toeplitz):
     def stream(self) -> NoiseStream:
         return _Buffers(np.array(self.decays), np.array(self.weights))
 
+    def rounding(self, largest: float) -> Rounding:
+        """A buffer is a filtered sum of fresh integers; each step rounds it twice, and what that
+        adds decays like the buffer itself."""
+        inverse, error = inverse_series(self.column()), 0.0
+        for decay, weight in zip(self.decays, self.weights, strict=True):
+            filtered = lfilter([0.0, 1.0], [1.0, -decay], inverse)
+            size = float(np.abs(filtered).sum()) * largest * (1 + 1e-6)
+            lasts = min(self.steps, 1 / (1 - decay))
+            error += weight * size * UNIT * (2 * lasts + len(self.decays) + 2)
+        return Rounding(1.0, 1.0, error, self.steps - 1)
+
 
 class _Buffers(NoiseStream):
     def __init__(self, decays: np.ndarray, weights: np.ndarray) -> None:
@@ -87,6 +111,20 @@ class _Buffers(NoiseStream):
             kept += here
         self.step += 1
         return noise
+
+    def next_whole(self, draw: WholeDraw) -> np.ndarray:
+        fresh = draw(1.0)
+        if self.step == 0:
+            self._start(fresh.shape)
+        past = np.zeros(fresh.size)
+        for here, kept in chunks(past, self._kept):
+            subtract_product(here, -self._weights, kept)
+        fresh = less_past(fresh, past.reshape(fresh.shape))
+        for here, kept in chunks(fresh.reshape(-1), self._kept):
+            kept *= self._decays[:, None]
+            kept += here
+        self.step += 1
+        return fresh
 
     def _start(self, shape: tuple[int, ...]) -> None:
         self._shape = shape

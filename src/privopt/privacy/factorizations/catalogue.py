@@ -48,12 +48,15 @@ def named(
     participation: Participation = SINGLE_PASS,
     most_vectors: int = MOST_VECTORS,
 ) -> Factorization:
-    """A factorization by name, tuned for a rule; "auto" takes the first that ``compare`` lists.
+    """A factorization by name, tuned for a rule; "auto" takes the first that ``compare`` lists,
+    and tunes none that keeps too many vectors.
 
     The answer depends on public numbers alone, and the same question gets the same object.
     """
     if name == "auto":
-        return compare(steps, participation, most_vectors)[0].factorization
+        few = [n for n in STREAMING if kept(n, steps, participation) <= most_vectors]
+        found = [candidate(n, named(n, steps, participation), participation) for n in few]
+        return min(found, key=lambda c: (c.vectors_kept > most_vectors, c.mean_error)).factorization
     if name not in get_args(Name):
         raise ValueError(f"noise must be auto or one of {', '.join(get_args(Name))}, got {name!r}.")
     rule = participation.fitted(steps)
@@ -72,6 +75,15 @@ def named(
         "honaker_full": FullHonaker,
     }
     return simple[name](steps)
+
+
+def kept(name: Name, steps: int, participation: Participation) -> int:
+    """How many vectors a stream of this name keeps in the end, before it is tuned; none where that
+    is few anyway."""
+    rule = participation.fitted(steps)
+    if name == "banded":
+        return (steps if rule.times == 1 else rule.min_separation_steps) - 1
+    return steps - 1 if name == "sqrt_toeplitz" else 0
 
 
 @lru_cache(maxsize=256)

@@ -18,7 +18,15 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.optimize import minimize
 
 from privopt.privacy.budget import Refused
-from privopt.privacy.factorizations.factorization import Draw, Factorization, NoiseStream
+from privopt.privacy.factorizations.factorization import (
+    UNIT,
+    Draw,
+    Factorization,
+    NoiseStream,
+    Rounding,
+    WholeDraw,
+    less_past,
+)
 from privopt.privacy.factorizations.square_root import SquareRoot
 from privopt.privacy.factorizations.tree import Tree
 from privopt.privacy.participation import Participation, Pattern
@@ -76,6 +84,16 @@ class Dense(Factorization):
     def stream(self) -> NoiseStream:
         return _Rows(self.encoder())
 
+    def rounding(self, largest: float) -> Rounding:
+        encoder = self.encoder()
+        first = np.diag(encoder)
+        unit = encoder / first[:, None]
+        inverse = solve_triangular(unit, np.eye(self.steps), lower=True)
+        size = float(np.abs(inverse).sum(axis=1).max()) * largest * (1 + 1e-6)
+        rest = float(np.abs(unit).sum(axis=1).max())
+        error = (self.steps + 2) * UNIT * rest * size
+        return Rounding(1 / float(first.max()), 1 / float(first.min()), error, self.steps - 1)
+
 
 class _Rows(NoiseStream):
     def __init__(self, encoder: np.ndarray) -> None:
@@ -90,6 +108,17 @@ class _Rows(NoiseStream):
         self._kept.append(noise.copy())
         self.step += 1
         return noise
+
+    def next_whole(self, draw: WholeDraw) -> np.ndarray:
+        row = self._encoder[self.step] / self._encoder[self.step, self.step]
+        fresh = draw(1 / float(self._encoder[self.step, self.step]))
+        past = np.zeros(fresh.shape)
+        for weight, earlier in zip(row, self._kept, strict=False):
+            past += weight * earlier
+        fresh = less_past(fresh, past)
+        self._kept.append(fresh.astype(float))
+        self.step += 1
+        return fresh
 
     def vectors(self) -> list[np.ndarray]:
         return self._kept

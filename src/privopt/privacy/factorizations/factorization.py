@@ -26,6 +26,24 @@ from privopt.privacy.participation import Participation, Pattern
 
 Draw = Callable[[], np.ndarray]
 """A fresh vector of independent standard Gaussian coordinates."""
+WholeDraw = Callable[[float], np.ndarray]
+"""A fresh vector of independent integers, with a standard deviation in proportion to the number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """What a stream of integers adds to the law of its factorization (docs/proofs/streams.md).
+
+    Step t draws integers K_t of standard deviation 1/C_tt in some public unit and makes
+    a_t = K_t - rint(P_t), P_t = sum over j < t of (C_tj / C_tt) a_j. ``least`` and ``most`` bound
+    1/C_tt; the computed P_t is off by at most ``error``; one participation of a record changes the
+    sum behind P_t in at most ``rows`` steps.
+    """
+
+    least: float
+    most: float
+    error: float
+    rows: int
 
 
 class NoiseStream(ABC):
@@ -39,6 +57,13 @@ class NoiseStream(ABC):
     @abstractmethod
     def next(self, draw: Draw) -> np.ndarray:
         """a_t = b_t - b_(t-1) in units of sigma, as a new array."""
+
+    def next_whole(self, draw: WholeDraw) -> np.ndarray:
+        """a_t in integers, fresh ones less the nearest integer to what earlier steps bring in.
+
+        A stream is asked for integers in all of its steps or in none.
+        """
+        raise Refused("this noise has no stream of integers.")
 
     @abstractmethod
     def vectors(self) -> list[np.ndarray]:
@@ -135,3 +160,18 @@ class Factorization(ABC):
     @abstractmethod
     def stream(self) -> NoiseStream:
         """A fresh stream of this noise."""
+
+    def rounding(self, largest: float) -> Rounding | None:
+        """How a stream of integers differs from this noise, if no fresh integer is beyond
+        ``largest``; None if there is no such stream."""
+        return None
+
+
+UNIT = 2.0**-53
+"""Relative error of one operation in double precision."""
+
+
+def less_past(fresh: np.ndarray, past: np.ndarray) -> np.ndarray:
+    """Fresh integers less the nearest ones to what earlier steps bring in, computed apart: what
+    is taken off depends on the past alone."""
+    return fresh - np.rint(past).astype(np.int64)

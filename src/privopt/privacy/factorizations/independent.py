@@ -8,7 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from privopt.privacy.factorizations.factorization import Draw, Factorization, NoiseStream
+from privopt.privacy.factorizations.factorization import (
+    Draw,
+    Factorization,
+    NoiseStream,
+    Rounding,
+    WholeDraw,
+)
 from privopt.privacy.participation import Participation, Pattern
 
 
@@ -45,11 +51,18 @@ class Independent(Factorization):
     def stream(self) -> NoiseStream:
         return _Fresh()
 
+    def rounding(self, largest: float) -> Rounding:
+        return Rounding(1.0, 1.0, 0.0, 0)
+
 
 class _Fresh(NoiseStream):
     def next(self, draw: Draw) -> np.ndarray:
         self.step += 1
         return draw()
+
+    def next_whole(self, draw: WholeDraw) -> np.ndarray:
+        self.step += 1
+        return draw(1.0)
 
     def vectors(self) -> list[np.ndarray]:
         return []

@@ -19,7 +19,13 @@ from typing import ClassVar
 import numpy as np
 
 from privopt.privacy.budget import Refused
-from privopt.privacy.factorizations.factorization import Draw, Factorization, NoiseStream
+from privopt.privacy.factorizations.factorization import (
+    Draw,
+    Factorization,
+    NoiseStream,
+    Rounding,
+    WholeDraw,
+)
 from privopt.privacy.factorizations.honaker import Honaker
 from privopt.privacy.participation import Participation, Pattern
 
@@ -75,6 +81,17 @@ class OpenEnded(Factorization):
     def stream(self) -> NoiseStream:
         return _Doubling()
 
+    def rounding(self, largest: float) -> Rounding:
+        """A record is in one tree, and later trees begin anew."""
+        found = [Honaker(2**tree).rounding(largest) for tree in range(self.steps.bit_length())]
+        scales = [_scale(tree) for tree in range(len(found))]
+        return Rounding(
+            min(scale * one.least for scale, one in zip(scales, found, strict=True)),
+            max(scale * one.most for scale, one in zip(scales, found, strict=True)),
+            found[-1].error,
+            found[-1].rows,
+        )
+
 
 class _Doubling(NoiseStream):
     """The current tree; what is carried over of earlier ones needs no memory."""
@@ -83,13 +100,24 @@ class _Doubling(NoiseStream):
         self._tree = Honaker(1).stream()
 
     def next(self, draw: Draw) -> np.ndarray:
-        tree = (self.step + 1).bit_length() - 1
-        if self.step == 2**tree - 1:
-            self._tree = Honaker(2**tree).stream()
+        tree = self._begun()
         noise = self._tree.next(draw)
         noise *= _scale(tree)
         self.step += 1
         return noise
+
+    def next_whole(self, draw: WholeDraw) -> np.ndarray:
+        tree = self._begun()
+        noise = self._tree.next_whole(lambda scale: draw(scale * _scale(tree)))
+        self.step += 1
+        return noise
+
+    def _begun(self) -> int:
+        """Number of the tree of the next step, begun if it is the first there."""
+        tree = (self.step + 1).bit_length() - 1
+        if self.step == 2**tree - 1:
+            self._tree = Honaker(2**tree).stream()
+        return tree
 
     def vectors(self) -> list[np.ndarray]:
         return self._tree.vectors()

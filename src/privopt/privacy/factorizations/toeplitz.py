@@ -20,7 +20,15 @@ import numpy as np
 from scipy.fft import next_fast_len
 from scipy.linalg import get_blas_funcs
 
-from privopt.privacy.factorizations.factorization import Draw, Factorization, NoiseStream
+from privopt.privacy.factorizations.factorization import (
+    UNIT,
+    Draw,
+    Factorization,
+    NoiseStream,
+    Rounding,
+    WholeDraw,
+    less_past,
+)
 from privopt.privacy.participation import Participation, Pattern
 
 
@@ -71,6 +79,14 @@ class Toeplitz(Factorization):
     def row_norms(self) -> np.ndarray:
         return np.sqrt(np.cumsum(np.cumsum(inverse_series(self.column())) ** 2))
 
+    def rounding(self, largest: float) -> Rounding:
+        column = self.column()
+        first, bands = float(column[0]), self.bands() or self.steps
+        rest = np.abs(column[1:bands]).sum() / first
+        size = float(np.abs(inverse_series(column / first)).sum()) * largest * (1 + 1e-6)
+        error = (bands + 2) * UNIT * float(rest) * size
+        return Rounding(1 / first, 1 / first, error, min(bands - 1, self.steps - 1))
+
 
 class Ring(NoiseStream):
     """x_t = (z_t - sum over 1 <= j < bands of c_j x_(t-j)) / c_0: the last bands - 1 are kept."""
@@ -98,6 +114,22 @@ class Ring(NoiseStream):
             self._kept[self.step % room] = noise.reshape(-1)
         self.step += 1
         return noise
+
+    def next_whole(self, draw: WholeDraw) -> np.ndarray:
+        fresh, room = draw(1 / self._first), len(self._rest)
+        if self.step == 0:
+            self._start(fresh.shape)
+        if room:
+            past = np.zeros(fresh.size)
+            filled = min(self.step, room)
+            age = (self.step - 1 - np.arange(filled)) % room
+            weights = self._rest[age] / -self._first
+            for here, kept in chunks(past, self._kept[:filled]):
+                subtract_product(here, weights, kept)
+            fresh = less_past(fresh, past.reshape(fresh.shape))
+            self._kept[self.step % room] = fresh.reshape(-1)
+        self.step += 1
+        return fresh
 
     def _start(self, shape: tuple[int, ...]) -> None:
         self._shape = shape

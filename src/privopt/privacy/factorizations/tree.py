@@ -19,7 +19,15 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from privopt.privacy.factorizations.factorization import Draw, Factorization, NoiseStream
+from privopt.privacy.factorizations.factorization import (
+    UNIT,
+    Draw,
+    Factorization,
+    NoiseStream,
+    Rounding,
+    WholeDraw,
+    less_past,
+)
 from privopt.privacy.factorizations.separated_nodes import most_squared_nodes
 from privopt.privacy.participation import Participation, Pattern
 
@@ -188,6 +196,26 @@ class Tree(Factorization):
     def stream(self) -> Stack:
         return Stack(self)
 
+    def fresh(self, height: int) -> float:
+        """Standard deviation of the fresh part of the step that brings in such a node: 1/C_tt."""
+        return self.weight(height) * self.scale(height)
+
+    def share(self, height: int, before: int) -> float:
+        """Part of a swallowed node's whole noise that the step takes off again."""
+        return 1 - self.weight(height) * self.carried(height, before) / self.weight(before)
+
+    def rounding(self, largest: float) -> Rounding:
+        """Noise of whole nodes is bounded level by level."""
+        levels = self.steps.bit_length()
+        sizes, error = [], 0.0
+        for height in range(levels):
+            kept = [(1 - self.share(height, h)) * sizes[h] for h in range(height)]
+            taken = [abs(self.share(height, h)) * sizes[h] for h in range(height)]
+            error = max(error, (height + 3) * UNIT * sum(taken))
+            sizes.append((largest + sum(map(abs, kept))) * (1 + 1e-6))
+        fresh = [self.fresh(height) for height in range(levels)]
+        return Rounding(min(fresh), max(fresh), error, levels)
+
 
 class Stack(NoiseStream):
     """The nodes that tile 1..t, at most one for each bit of t."""
@@ -213,6 +241,22 @@ class Stack(NoiseStream):
         self._nodes[height] = node
         self.step += 1
         return noise
+
+    def next_whole(self, draw: WholeDraw) -> np.ndarray:
+        """Kept are the sums of all noise of a node's steps: integers, exact in doubles."""
+        tree, height = self._tree, _height(self.step + 1)
+        fresh = draw(tree.fresh(height))
+        if height:
+            swallowed = [(h, self._nodes.pop(h)) for h in range(height)]
+            past = np.zeros(fresh.shape)
+            for h, other in swallowed:
+                past += tree.share(height, h) * other
+            fresh = less_past(fresh, past)
+            self._nodes[height] = sum((other for _, other in swallowed), fresh.astype(float))
+        else:
+            self._nodes[height] = fresh.astype(float)
+        self.step += 1
+        return fresh
 
     def complete(self, draw: Draw) -> np.ndarray:
         """Replace the noise of all steps by that of the whole tree's root, as if zeros had come in
