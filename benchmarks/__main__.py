@@ -19,6 +19,7 @@ NAMES = (
     "fit_speed",
     "adult_accuracy",
     "classifier",
+    "additive",
     "many_classes",
     "regression",
     "excess_risk",

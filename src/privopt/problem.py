@@ -44,6 +44,9 @@ class Problem:
         How large the solution is expected to be when the domain is unbounded. It steers the choice
         of parameters and has no influence on privacy. Default: margins of about 15, that is
         15 / (largest row norm).
+    shaped : tuple of (index, low, high), default=()
+        Columns whose shape is fitted beside their slope, with the declared range of each. Only
+        ``standardized_objective`` does so, where n and epsilon allow; other solvers fit slopes.
     """
 
     loss: Loss
@@ -55,6 +58,7 @@ class Problem:
     theta_norm: float | None = None
     dual_norm: float | None = None
     units: tuple[float, ...] | None = None
+    shaped: tuple[tuple[int, float, float], ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.loss, Loss):
@@ -73,6 +77,9 @@ class Problem:
 
         if self.units is not None and not all(0 < unit < math.inf for unit in self.units):
             raise ValueError("units must be positive and finite, one for each feature.")
+        indices = [index for index, _, _ in self.shaped]
+        if len(set(indices)) < len(indices) or not all(a < b for _, a, b in self.shaped):
+            raise ValueError("each shaped column comes once, with a low bound below its high one.")
         if self.dual_norm is not None and not 0 < self.dual_norm < math.inf:
             raise ValueError(f"dual_norm must be positive and finite, got {self.dual_norm!r}.")
         if self.dual_norm is not None and not isinstance(self.domain, LpBall):

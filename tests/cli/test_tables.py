@@ -410,6 +410,16 @@ def test_an_exception_that_is_no_complaint_is_not_swallowed(monkeypatch, folder)
     assert isinstance(result.exception, ZeroDivisionError)
 
 
+def test_shapes_of_the_columns_that_are_declared_as_numbers(folder):
+    given = ("--bounds", "bounds.toml", "--epsilon", 8, "--delta", 1e-6)
+    result = run("fit", "data.csv", *given, "--set", "features=splines", "--report", "report.html")
+    assert result.exit_code == 0, result.output
+    (shape,) = privopt.load("model.skops")[-1].shapes_
+    assert shape.column == 0
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "age: straight part and shape" in page
+
+
 # ---------------------------------------------------------------- no cell is quoted
 @pytest.mark.parametrize("cell", ["HIV-positive", "271828182845904523x", "1e400271828", "2,7,1828"])
 @pytest.mark.parametrize("column", ["age", "sick", "city"])

@@ -33,7 +33,7 @@ from privopt.mechanisms.output_perturbation import Minimiser
 from privopt.mechanisms.stable_sgd import StableSGD
 from privopt.noise import SeededSource, discrete_gaussian, discrete_laplace
 from privopt.noise import source as source_module
-from privopt.oracle import mapped, moments, queries
+from privopt.oracle import column_shapes, mapped, moments, queries
 from privopt.oracle.dense import DenseRows
 from privopt.oracle.incremental_gradient import IncrementalGradient
 from privopt.oracle.sampling import GeometricSkips
@@ -492,6 +492,7 @@ def output_sensitivity() -> Iterator[Mutant]:
         "replay",
     )
     yield from _first_sums()
+    yield from _shapes()
     yield from _functions()
     yield from _stable()
     yield from _rows()
@@ -556,6 +557,76 @@ def _first_sums() -> Iterator[Mutant]:
         replayed("standardized_objective", "zero_out", DELTA),
         "replay",
     )
+
+
+def _shapes() -> Iterator[Mutant]:
+    """Histograms of columns, and the features that follow from them."""
+    histograms, learner = column_shapes.ColumnHistograms, "standardized_objective"
+    shaped = {"problem": SHAPED, "harmonics": 3}
+    yield Mutant(
+        "shapes: histograms of all columns moved by 1",
+        ((histograms, "radius", lambda self: 1.0),),
+        replayed(learner, "zero_out", DELTA, **shaped),
+        "replay",
+    )
+    yield Mutant(
+        "shapes: replaced histograms moved as by one record",
+        ((histograms, "diameter", histograms.radius),),
+        replayed(learner, "replace_one", DELTA, **shaped),
+        "replay",
+    )
+    yield Mutant(
+        "shapes: empty records counted in the bin of zero",
+        ((histograms, "_counts", _with_empty_records),),
+        replayed(learner, "zero_out", DELTA, **shaped),
+        "replay",
+    )
+    yield Mutant(
+        "shapes: their features not clipped with the row",
+        ((mapped.MappedRows, "build", classmethod(_not_clipped)),),
+        replayed(learner, "zero_out", DELTA, **shaped),
+        "replay",
+    )
+    yield Mutant(
+        "shapes: an empty record has the features of a zero row",
+        ((DenseRows, "widened", _with_features_of_nobody),),
+        replayed(learner, "zero_out", DELTA, **shaped),
+        "replay",
+    )
+    yield Mutant(
+        "shapes: histograms not paid from the budget",
+        ((standardized_objective, "_shape_noise", _unpaid_shapes),),
+        logged(learner, DELTA, **shaped),
+        "dry run",
+    )
+
+
+def _with_empty_records(self: Any, rows: Any) -> np.ndarray:
+    def counted(X: Any) -> np.ndarray:
+        found = column_shapes.codes(X, self.columns)
+        return np.concatenate([np.bincount(one, minlength=64) for one in found.T])
+
+    return rows.features(counted)
+
+
+def _with_features_of_nobody(self: Any, more: Any, width: int) -> Any:
+    full = DenseRows(self._X, self._y, self._scale, None, self._sizes, self.bounds, self._dtype)
+    found = _WIDENED(full, more, width)
+    found._active = self._active
+    return found
+
+
+_WIDENED = DenseRows.widened
+
+
+def _unpaid_shapes(*args: Any) -> Any:
+    return _SHAPE_NOISE(*args)[0], ()
+
+
+_SHAPE_NOISE = standardized_objective._shape_noise
+SHAPED = Problem(
+    Logistic(), intercept=0.5, column_bounds=1.0, shaped=((0, -1.0, 1.0), (1, -1.0, 1.0))
+)
 
 
 def _weighted(power: float) -> Any:

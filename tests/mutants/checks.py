@@ -240,13 +240,13 @@ def fresh(name: str, delta: float) -> Check:
 
 # ---------------------------------------------------------------- what was logged
 @cache
-def logged(name: str, delta: float, relation: str = "zero_out") -> Check:
+def logged(name: str, delta: float, relation: str = "zero_out", **choices: Any) -> Check:
     """Every value that left is in the certificate, which is within the budget; otherwise the run
     is refused. The tape at the door counts what left."""
 
     def check() -> str | None:
         X, y = hostile_pairs(relation)[18].first  # type: ignore[arg-type]
-        run, _ = public(name, relation, delta)
+        run, _ = public(name, relation, delta, **choices)
         try:
             (_, text, _), tape = record(run, (X, y))
         except Refused as refusal:

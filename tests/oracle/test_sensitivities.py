@@ -16,6 +16,7 @@ from privopt.oracle import (
     ClassCounts,
     ClassGradient,
     ClippedGradient,
+    ColumnHistograms,
     CoordinateClippedGradient,
     CountPositive,
     CountRecords,
@@ -130,6 +131,23 @@ CASES = [
         record((0.1, 0), 1),
         (record((0.1, 0), 1), record((9, 0), 1)),
         (1, math.sqrt(2)),
+    ),
+    # An empty record is in no bin: a zero row moves by sqrt(J) when it is emptied, not sqrt(2 J).
+    (
+        ColumnHistograms(((0, -1.0, 1.0), (1, -1.0, 1.0))),
+        BALL,
+        (0, 0),
+        record((0, 0), 1),
+        (record((0.9, 0.9), 1), record((-0.9, -0.9), 1)),
+        (math.sqrt(2), 2),
+    ),
+    (
+        ColumnHistograms(((1, -1.0, 1.0),), "l1"),
+        BALL,
+        (0, 0),
+        record((0, 0), 1),
+        (record((0.9, 0.9), 1), record((-0.9, -0.9), 1)),
+        (1, 2),
     ),
     (
         LeastSquaresMoments(BALL, 0.5),

@@ -297,3 +297,32 @@ def test_other_models_have_a_report(tmp_path):
 def test_only_fitted_models_have_a_report():
     with pytest.raises(ValueError, match="fit it first"):
         findings(LogisticRegression())
+
+
+# ------------------------------------------------------------ shapes of columns
+def test_shapes_are_drawn_with_a_band_of_the_right_size():
+    """Sixteen fits; within the middle of the records, at bins where nothing is cut, the estimate is
+    between a third and three times what the fits show."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 10, (4000, 2))
+    y = rng.random(4000) < 1 / (1 + np.exp(-2 * np.sin(X[:, 0])))
+    models = [
+        LogisticRegression(
+            2.0, 1e-6, bounds=(0, 10), features=[0, 1], random_state=k, discrete_noise=False
+        ).fit(X, y)
+        for k in range(16)
+    ]
+    each = {one.name: one for one in findings(models[0]).shapes}
+    assert next(iter(each)) == "x0"  # the one that moves the score most
+    for j, name in enumerate(("x0", "x1")):
+        middle = (models[0].shapes_[j].edges[1:] + models[0].shapes_[j].edges[:-1]) / 2
+        scores = [m.coef_[0, j] * middle + m.shapes_[j].values[0] for m in models]
+        seen = np.std([score - score.mean() for score in scores], axis=0, ddof=1)
+        ratio = np.median(each[name].deviation[8:-8] / seen[8:-8])
+        assert 1 / 3 < ratio < 3
+    text = page(findings(models[0]))
+    assert "Shapes of columns" in text
+    assert text.count("straight part and shape") == 2
+    assert "Shapes of columns" not in page(
+        findings(LogisticRegression(2.0, 1e-6, bounds=(0, 10), random_state=0).fit(X, y))
+    )

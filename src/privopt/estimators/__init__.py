@@ -18,6 +18,7 @@ from privopt.estimators.quantile_regressor import QuantileRegressor
 from privopt.estimators.ridge import Ridge
 from privopt.estimators.sparse_linear import Lasso
 from privopt.estimators.sparse_logistic_regression import SparseLogisticRegression
+from privopt.estimators.spline_features import SplineFeatures
 
 __all__ = [
     "BoundedScaler",
@@ -36,6 +37,7 @@ __all__ = [
     "QuantileRegressor",
     "Ridge",
     "SparseLogisticRegression",
+    "SplineFeatures",
     "check_pipeline",
     "load",
     "save",

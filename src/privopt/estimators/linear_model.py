@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import numbers
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self, cast
 
@@ -24,6 +24,7 @@ from privopt.estimators.bounds import ColumnBounds
 from privopt.estimators.frames import column, validated
 from privopt.estimators.pipelines import learned_before
 from privopt.estimators.portable import Portable
+from privopt.estimators.shapes import added, published, shaped_columns
 from privopt.estimators.users import OWNED, refuse_others, rows_that_count
 from privopt.facts import Facts
 from privopt.geometry import Domain, WholeSpace
@@ -31,6 +32,7 @@ from privopt.ledger import account_for
 from privopt.losses import Loss
 from privopt.noise import source_for
 from privopt.oracle import Oracle
+from privopt.oracle.column_shapes import Shaped
 from privopt.oracle.moments import clip_factors, tamed
 from privopt.planner import choose, public_count
 from privopt.planner.groups import choose_for_group
@@ -39,6 +41,8 @@ from privopt.privacy import Budget, Neighbouring
 from privopt.problem import Problem
 from privopt.solvers import Plan, Solver, execute, row_bounds
 
+SHAPES = "standardized_objective"
+"""The solver that fits shapes of columns."""
 _FLOATS = [np.float64, np.float32]
 
 
@@ -154,12 +158,16 @@ class LinearModel(Portable, ABC):
         n = public_count(X.shape[0], budget, self.n_public)
         targets = self._targets(y)
         features = X.shape[1]
-        problem = aside._problem(n, features)
+        problem = replace(aside._problem(n, features), shaped=aside._shaped(features))
         X = aside._design(X)
         repeats = len(targets.labels)
         group = self.rows_per_user or 1
         facts = Facts.of_rows(problem, X, n, budget.neighbouring, repeats=repeats, group=group)
         plan = self._plan(facts, budget)
+        if problem.shaped and plan.name != SHAPES:
+            raise ValueError(
+                f'{plan.name} fits no shapes: leave solver="auto", or give features="linear".'
+            )
 
         def read() -> list[Oracle]:
             labels, signs = targets.of(plan.solver)
@@ -186,6 +194,12 @@ class LinearModel(Portable, ABC):
         if problem.intercept:
             intercept = theta[:, -1] * problem.intercept
         coef, intercept = aside._undesigned(coef, intercept, features)
+        shapes = None
+        if answer.tables is not None:
+            names, declared = getattr(aside, "feature_names_in_", None), aside._declared(features)
+            shapes = published(
+                theta[:, features:-1], problem.shaped, cast(ColumnBounds, declared), names
+            )
         for name, value in targets.attributes.items():
             setattr(self, name, value)
         self.privacy_, self.plan_, self.n_features_in_ = certificate, plan, features
@@ -194,6 +208,8 @@ class LinearModel(Portable, ABC):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_  # of an earlier fit
         self._row_map, self._clipped, self.data_norm_ = answer.row_map, answer.clipped, None
+        if hasattr(self, "features"):
+            self.shapes_, self._tables = shapes, answer.tables
         if answer.row_map is None and answer.data_norm != math.inf:
             self.data_norm_ = answer.data_norm or self._unit_norm()
         self._keep(coef, intercept)
@@ -251,7 +267,8 @@ class LinearModel(Portable, ABC):
     def _plan(self, facts: Facts, budget: Budget) -> Plan:
         make = choose_with_private_norm if self.data_norm == "private" else choose
         make = partial(make, discrete_noise=self.discrete_noise)
-        return choose_for_group(facts, budget, self.solver, make)
+        solver = SHAPES if facts.problem.shaped and self.solver == "auto" else self.solver
+        return choose_for_group(facts, budget, solver, make)
 
     # ------------------------------------------------------------ predict
     @np.errstate(all="ignore")  # a warning that one record causes would tell of it
@@ -273,6 +290,9 @@ class LinearModel(Portable, ABC):
             coef = coef * declared.scale
         X = tamed(self._finite(X))
         scores = np.asarray(X @ coef.T)
+        shapes = getattr(self, "shapes_", None)
+        if shapes is not None:
+            scores = scores + added(X, self.plan_.facts.problem.shaped, shapes)
         if self._row_map is not None and self._clipped:
             factors = self._row_map.factors(X) * self._row_map.clip_norm
             return (scores + intercept) * factors[:, None]
@@ -287,6 +307,12 @@ class LinearModel(Portable, ABC):
         return ColumnBounds.declared(
             self.bounds, features, getattr(self, "feature_names_in_", None)
         )
+
+    def _shaped(self, features: int) -> tuple[Shaped, ...]:
+        """Columns whose shape is to be fitted: public, from parameters alone."""
+        wanted = getattr(self, "features", "linear")
+        names = getattr(self, "feature_names_in_", None)
+        return shaped_columns(wanted, self._declared(features), names)
 
     def _validated(self, X: Any, y: Any, reset: bool = True) -> tuple[Any, np.ndarray]:
         if self.nan_policy not in ("raise", "empty"):

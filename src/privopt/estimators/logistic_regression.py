@@ -8,6 +8,7 @@ import numpy as np
 
 from privopt.estimators.linear_classifier import LinearClassifier
 from privopt.estimators.probabilities import probabilities
+from privopt.estimators.shapes import plain_additive
 from privopt.losses import CappedLogistic, Logistic, Loss
 
 
@@ -67,6 +68,11 @@ class LogisticRegression(LinearClassifier):
         minimises the logistic loss with its slope capped at 1/2 and, with ``bounds``, predicts from
         clipped rows: classes are nearly the same, on some data probabilities are better, but
         coefficients are not log-odds and there is no plain model to export.
+    features : {"linear", "splines"} or list, default="linear"
+        Columns whose shape is fitted beside their slope, for an additive model: ``"splines"`` for
+        all, or a list of names or positions. Needs ``bounds``, and should name columns of numbers,
+        not indicators. Costs 5 % of the budget. Where noise would eat the shapes, which n, epsilon
+        and their number decide, the fit is the linear one.
 
     Attributes
     ----------
@@ -75,6 +81,9 @@ class LogisticRegression(LinearClassifier):
     classes_ : ndarray of shape (n_classes,)
     privacy_ : Certificate
         What was guaranteed, by which events.
+    shapes_ : list of Shape, or None
+        What each shaped column adds to the score, as a table over 64 bins of its bounds; None
+        where the fit is linear.
     data_norm_ : float or None
         The row bound that was used; None if the rows were standardised instead.
     plan_ : Plan
@@ -114,6 +123,7 @@ class LogisticRegression(LinearClassifier):
         dataset: str | None = None,
         discrete_noise: bool | str = "auto",
         link: str = "logit",
+        features: Any = "linear",
     ) -> None:
         super().__init__(
             epsilon,
@@ -133,10 +143,15 @@ class LogisticRegression(LinearClassifier):
             discrete_noise,
         )
         self.link = link
+        self.features = features
 
     def _loss(self) -> Loss:
         if self.link not in ("logit", "capped"):
             raise ValueError(f'link must be "logit" or "capped", got {self.link!r}.')
+        if self.link == "capped" and not (
+            isinstance(self.features, str) and self.features == "linear"
+        ):
+            raise ValueError('shapes of columns are fitted with link="logit" alone.')
         return Logistic() if self.link == "logit" else CappedLogistic()
 
     def to_sklearn(self) -> Any:
@@ -145,7 +160,8 @@ class LogisticRegression(LinearClassifier):
                 'a model with link="capped" is not a linear model of log-odds, so scikit-learn has '
                 'none like it: fit with link="logit" to export.'
             )
-        return super().to_sklearn()
+        plain, shapes = super().to_sklearn(), self.shapes_
+        return plain if shapes is None else plain_additive(plain, shapes)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities; with more than two classes the softmax of their scores, or

@@ -22,10 +22,11 @@ from typing import Any
 
 from sklearn.base import BaseEstimator
 
+from privopt.estimators.shapes import Shape
 from privopt.facts import Facts
 from privopt.geometry import Domain
 from privopt.losses import Loss
-from privopt.oracle import RowMap
+from privopt.oracle import RowMap, ShapeTables
 from privopt.privacy import Budget, Certificate, Refused
 from privopt.privacy.kinds import Kind
 from privopt.problem import Problem
@@ -46,6 +47,8 @@ FAMILIES = (
     Problem,
     Certificate,
     RowMap,
+    Shape,
+    ShapeTables,
 )
 """Classes of this library, and their subclasses in it, that a file may hold. All are plain data:
 building one opens no file and draws no noise."""

@@ -37,9 +37,10 @@ def check_pipeline(pipeline: Any) -> list[str]:
     """Names of the steps that learn from the data without noise, before the last one.
 
     The certificate of a private estimator does not cover them. Steps that learn nothing are:
-    ``BoundedScaler``, encoders with declared ``categories``, ``FunctionTransformer``,
-    ``PolynomialFeatures``, random projections, hashing, and everything that scikit-learn calls
-    stateless. ``ColumnTransformer``, ``FeatureUnion`` and inner pipelines are looked into.
+    ``BoundedScaler``, ``SplineFeatures``, encoders with declared ``categories``,
+    ``FunctionTransformer``, ``PolynomialFeatures``, random projections, hashing, and everything
+    that scikit-learn calls stateless. ``ColumnTransformer``, ``FeatureUnion`` and inner pipelines
+    are looked into.
 
     Parameters
     ----------

@@ -34,6 +34,7 @@ from privopt.mechanisms.output_perturbation import Minimiser, OutputPerturbation
 from privopt.mechanisms.rank_quantile import RankQuantile
 from privopt.mechanisms.run import Run, rehearsed
 from privopt.mechanisms.selection import ExponentialMechanism, PermuteAndFlip, ReportNoisyMax
+from privopt.mechanisms.shape_learner import ShapeLearner
 from privopt.mechanisms.stable_sgd import StableSGD
 from privopt.mechanisms.standardizer import Standardizer
 
@@ -63,6 +64,7 @@ __all__ = [
     "RankQuantile",
     "ReportNoisyMax",
     "Run",
+    "ShapeLearner",
     "StableSGD",
     "Standardizer",
     "Steps",

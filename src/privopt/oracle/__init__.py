@@ -1,6 +1,7 @@
 """The rooms that see data: rows, queries, views, sealed values."""
 
 from privopt.oracle.classes import ClassCounts, ClassGradient, MatrixQuery
+from privopt.oracle.column_shapes import ColumnHistograms, ShapeTables
 from privopt.oracle.coordinate_gradient import CoordinateGradient
 from privopt.oracle.gradient_difference import GradientDifference
 from privopt.oracle.incremental_gradient import VertexPath
@@ -29,6 +30,7 @@ __all__ = [
     "ClassCounts",
     "ClassGradient",
     "ClippedGradient",
+    "ColumnHistograms",
     "CoordinateClippedGradient",
     "CoordinateGradient",
     "CountPositive",
@@ -54,6 +56,7 @@ __all__ = [
     "Sampler",
     "Sealed",
     "Sensitivity",
+    "ShapeTables",
     "SquaresAlong",
     "VertexDraw",
     "VertexPath",

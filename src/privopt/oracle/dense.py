@@ -280,6 +280,14 @@ class DenseRows:
             self._X, self._y, self._scale, self._active, notes, self.bounds, self._dtype
         )
 
+    def widened(self, more: Callable[[Any], np.ndarray], width: int) -> DenseRows:
+        extra = self.features(more) * self.active()[:, None]  # an empty record's are zeros too
+        sizes = np.hypot(as_numpy(self._sizes), np.sqrt(np.einsum("ij,ij->i", extra, extra)))
+        place = {"dtype": self._X.dtype, "device": device(self._X)}
+        X = self._xp.concat([self._X, self._xp.asarray(extra, **place)], axis=1)
+        sizes = self._xp.asarray(sizes * self.active(), device=device(self._X))
+        return DenseRows(X, self._y, self._scale, self._active, sizes, self.bounds, self._dtype)
+
     # ------------------------------------------------------------ one block
     def _split(self, theta: np.ndarray) -> tuple[Any, Any]:
         """Coefficients in the array's own type, and the margin that the intercept adds.

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from privopt.losses import Loss, met
 from privopt.noise import Source
 from privopt.oracle.classes import MatrixQuery
+from privopt.oracle.column_shapes import ShapeTables
 from privopt.oracle.coordinate_gradient import CoordinateGradient
 from privopt.oracle.counting import grid_step
 from privopt.oracle.dense import DenseRows
@@ -230,6 +231,14 @@ class Oracle:
     def mapped(self, row_map: RowMap) -> Oracle:
         """The same records after a public linear map and its clip."""
         rows = MappedRows.build(self._rows, row_map)  # type: ignore[arg-type]
+        return self._like(rows, self._cell, self._shuffled)
+
+    def shaped(self, tables: ShapeTables) -> Oracle:
+        """The same records with the features that public tables give them, to be mapped next:
+        nothing has clipped what was added."""
+        if self.bounds.data_norm != math.inf:
+            raise Refused("features are added to rows that are not clipped: these are.")
+        rows = cast(RawRows, self._rows).widened(tables.features, tables.width)
         return self._like(rows, self._cell, self._shuffled)
 
     def clipped_to(self, norm: float) -> Oracle:

@@ -195,6 +195,11 @@ class RawRows(Rows, Protocol):
         """The same rows, handing one line of ``notes`` per record to weights in place of sizes."""
         ...
 
+    def widened(self, more: Callable[[Any], np.ndarray], width: int) -> RawRows:
+        """Rows that are not clipped, with ``width`` more features, made of each row alone; those of
+        an empty record are zeros."""
+        ...
+
 
 class ColumnRows(Rows, Protocol):
     """Rows that are kept sparse, and can be read by columns."""
@@ -303,3 +308,6 @@ class EmptyRows:
 
     def noted(self, notes: np.ndarray) -> EmptyRows:
         return self
+
+    def widened(self, more: Callable[[Any], np.ndarray], width: int) -> EmptyRows:
+        return EmptyRows(self.dimension + width, self.bounds)

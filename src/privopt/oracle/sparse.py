@@ -238,6 +238,12 @@ class SparseRows:
     def noted(self, notes: np.ndarray) -> SparseRows:
         return SparseRows(self._X, self._y, self._scale, self._active, notes, self.bounds)
 
+    def widened(self, more: Callable[[Any], np.ndarray], width: int) -> SparseRows:
+        extra = self.features(more) * self.active()[:, None]  # an empty record's are zeros too
+        sizes = np.hypot(self._sizes, np.sqrt(np.einsum("ij,ij->i", extra, extra)))
+        X = sp.csr_array(sp.hstack([self._X, sp.csr_array(extra)], format="csr"))
+        return SparseRows(X, self._y, self._scale, self._active, sizes * self.active(), self.bounds)
+
     def _select(self, where: Any) -> SparseRows:
         def pick(values: Any) -> Any:
             return None if values is None else values[where]

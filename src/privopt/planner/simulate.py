@@ -131,7 +131,8 @@ def shape(facts: Facts, budget: Budget) -> tuple[Facts, Budget]:
         largest = gaussian_mu(max(LARGEST_EPSILON, budget.epsilon), budget.delta)
     n = min(facts.n, max(FEWEST_RECORDS, 6 * p, min(math.ceil(signal / largest), MOST_RECORDS)))
     epsilon = signal / n if budget.pure else gaussian_epsilon(signal / n, budget.delta)
-    return replace(facts, n=n, p=p), replace(budget, epsilon=epsilon)
+    problem = replace(facts.problem, shaped=())  # made-up rows follow a linear model
+    return replace(facts, problem=problem, n=n, p=p), replace(budget, epsilon=epsilon)
 
 
 def _rounded(p: int) -> int:

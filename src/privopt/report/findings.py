@@ -17,6 +17,7 @@ from privopt.planner.explain import COLUMNS, notes, rows
 from privopt.privacy import Certificate, Refused
 from privopt.privacy.certificate import round_up, shown
 from privopt.report.attack import Attack
+from privopt.report.shapes import Drawn, drawn
 from privopt.report.spread import Spread, spread_of
 from privopt.solvers import Frontier, Plan
 from privopt.tables import DeclaredColumns
@@ -90,6 +91,8 @@ class Findings:
     spread: Spread
     columns: tuple[tuple[str, str, str], ...]
     """Declared columns: name, kind, bounds or categories."""
+    shapes: tuple[Drawn, ...]
+    """Of an additive model, what its shaped columns give to the score."""
     public: tuple[tuple[str, str], ...]
     """Other facts that were taken as public."""
 
@@ -170,6 +173,7 @@ def findings(model: Any, title: str | None = None) -> Findings:
         intercepts=intercepts,
         spread=spread,
         columns=_columns(encoder),
+        shapes=drawn(final, encoder),
         public=_public(final, certificate),
     )
 

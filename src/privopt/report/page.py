@@ -41,6 +41,7 @@ def page(found: Findings) -> str:
             _curve(found, plots),
             _frontier(found, plots),
             _coefficients(found, plots),
+            _shapes(found, plots),
             _plan(found),
             _public(found),
             _limits(),
@@ -222,6 +223,25 @@ def _coefficients(found: Findings, plots: list[dict[str, Any]]) -> str:
         + _coefficient_table(found, first)
         + rest
         + f'<p class="soft">Constant, for columns scaled by their bounds: {escape(constants)}.</p>'
+    )
+
+
+def _shapes(found: Findings, plots: list[dict[str, Any]]) -> str:
+    if not found.shapes:
+        return ""
+    figures = [
+        _figure(one.chart("part of the score"), plots, f"{one.name}: straight part and shape.")
+        for one in found.shapes
+    ]
+    pairs = [
+        f'<div class="pair">{"".join(figures[i : i + 2])}</div>' for i in range(0, len(figures), 2)
+    ]
+    return (
+        "<h2>Shapes of columns</h2>"
+        f"<p>What each shaped column gives to the score ({escape(found.outputs[0])}) over its "
+        "declared range, around its mean. Grey: two standard deviations of the last release's "
+        "noise, an estimate for columns that do not depend on each other. Where no records lie, a "
+        "shape says nothing.</p>" + "".join(pairs)
     )
 
 

@@ -114,13 +114,15 @@ def _standardised(model: Any, plan: Plan, groups: Sequence[np.ndarray]) -> Sprea
     loss = plan.facts.problem.loss
     logistic = isinstance(loss, Logistic | CappedLogistic)
     cap = CappedExponential().lipschitz if logistic else loss.lipschitz
-    most = _most(plan, cap, row_map.dimension) * row_map.scale / row_map.clip_norm
+    tables = getattr(model, "_tables", None)
+    dimension = row_map.dimension + (tables.width if tables is not None else 0)
+    most = _most(plan, cap, dimension) * row_map.scale / row_map.clip_norm
     bound = _in_units(model, np.broadcast_to(most, np.atleast_2d(model.coef_).shape))
     how = (
         "The bound holds whatever the correlation of the columns, for the centring and scaling "
         "that were released; a category that hardly occurs can move further."
     )
-    if not logistic or row_map.dimension > MOST_COLUMNS:
+    if not logistic or tables is not None or row_map.dimension > MOST_COLUMNS:
         return Spread(None, bound, how)
     source = source_for(0)
     rows = _made_up(row_map, plan.settings.public()["clip"], groups, source)

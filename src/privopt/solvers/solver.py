@@ -14,7 +14,7 @@ from privopt.facts import Facts
 from privopt.geometry import LpBall
 from privopt.geometry.norms import dual_order
 from privopt.mechanisms import Gate
-from privopt.oracle import Oracle, RowBounds, RowMap
+from privopt.oracle import Oracle, RowBounds, RowMap, ShapeTables
 from privopt.ownership import own_type
 from privopt.privacy import Budget, Certificate
 from privopt.problem import Problem
@@ -50,12 +50,15 @@ class Settings:
 class Answer:
     """Parameters of every model, and what was released about rows: the map they were fitted on, or
     the norm they were clipped to (infinite if the model takes rows as they are). ``clipped``: the
-    model takes mapped rows, shortened as in the run; otherwise it is linear in rows as they are."""
+    model takes mapped rows, shortened as in the run; otherwise it is linear in rows as they are.
+    With ``tables`` there are coefficients of every bin of the shaped columns before the constant's.
+    """
 
     thetas: list[np.ndarray]
     row_map: RowMap | None = None
     data_norm: float | None = None
     clipped: bool = False
+    tables: ShapeTables | None = None
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return iter(self.thetas)

@@ -34,13 +34,14 @@ from privopt.losses import CappedExponential, CappedLogistic, Logistic, Loss, Sm
 from privopt.mechanisms import (
     Gate,
     ObjectivePerturbation,
+    ShapeLearner,
     Standardizer,
     choose_discrete,
     gaussian_noise,
     laplace_noise,
 )
 from privopt.mechanisms.objective_perturbation import Noise
-from privopt.oracle import CountPositive, Oracle, RowBounds, RowMap
+from privopt.oracle import CountPositive, Oracle, RowBounds, RowMap, ShapeTables
 from privopt.privacy import Budget
 from privopt.privacy.kinds import GaussianKind, Kind, Pure
 from privopt.privacy.profiles import gaussian_mu
@@ -68,6 +69,11 @@ HARDLY, SOME = 0.5, 1.5
 DOUBT = 1.5
 CURVATURE_LEFT = 0.6
 """Of the curvature, after rows are clipped."""
+SHARE_OF_SHAPES = 0.05
+"""Of mu^2 or epsilon, for the histograms of shaped columns."""
+HARMONICS: dict[Noise, int] = {"gaussian": 12, "pure": 4}
+ENOUGH_FOR_SHAPES, ENOUGH_FOR_ROUGH = 32.0, 256.0
+"""n mu per shaped column below which shapes stay straight, and from which they may be rough."""
 SHORTENED, WEIGHTED = 64.0, 1024.0
 """n mu / p up to which long rows are shortened, and from which they are weighted."""
 
@@ -83,6 +89,9 @@ class StandardizedSettings(ObjectiveSettings):
     clip: float
     shortening: float
     doubt: float
+    shape_multiplier: float | None = None
+    harmonics: int = 0
+    roughness: float = 0.0
 
 
 class StandardizedObjective(Solver):
@@ -138,7 +147,8 @@ class StandardizedObjective(Solver):
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> StandardizedSettings:
         noise: Noise = choices.pop("noise", "pure" if budget.pure else "gaussian")
         clip: float = choices.pop("clip", 0.8)
-        plenty = strength(facts, budget, noise)
+        shapes = _shapes(facts, budget, noise, choices)
+        plenty = strength(facts, budget, noise) / shapes.dilution(facts)
         linear = isinstance(facts.problem.loss, Logistic)
         usual = _between(plenty, WEIGHTED, SHORTENED) if linear else 1.0
         shortening: float = choices.pop("shortening", usual)
@@ -154,8 +164,14 @@ class StandardizedObjective(Solver):
         choices["discrete_noise"] = choose_for_all(
             choices.get("discrete_noise"), facts, noise, multipliers
         )
+        multiplier, kinds = _shape_noise(facts, budget, noise, shapes)
+        if multiplier is not None and not choose_discrete(
+            choices["discrete_noise"], True, multiplier, facts.n
+        ):
+            choices["discrete_noise"] = False
         loss, size = _loss(facts.problem), SOLUTION_SIZE * (1 - half / 2)
-        inner = _inner_facts(facts, loss, clip * size, prior)
+        wider = replace(facts, p=facts.p + shapes.harmonics * len(facts.problem.shaped))
+        inner = _inner_facts(wider, loss, clip * size, (*prior, *kinds))
         last = OBJECTIVE.settings(inner, budget, noise=noise, **choices)
         return StandardizedSettings(
             **{**vars(last), "passes": last.passes * facts.repeats + 3},
@@ -166,6 +182,9 @@ class StandardizedObjective(Solver):
             clip=clip,
             shortening=shortening,
             doubt=DOUBT * _between(plenty, SOME, HARDLY) if linear else 0.0,
+            shape_multiplier=multiplier,
+            harmonics=shapes.harmonics,
+            roughness=shapes.roughness,
         )
 
     def run(
@@ -196,14 +215,50 @@ class StandardizedObjective(Solver):
             discrete_noise=settings.discrete_noise,
         )
         row_map = replace(standardizer.run(oracles[0], gate), shortening=settings.shortening)
+        tables = None
+        if settings.shape_multiplier is not None:
+            tables, row_map = self._shape(oracles[0], gate, row_map, problem, settings)
+            oracles = [oracle.shaped(tables) for oracle in oracles]
         thetas = []
         for done, oracle in enumerate(oracles, 1):
             theta = self._one(oracle, gate, row_map, problem, settings)
             coefficients = row_map.backward(theta) / row_map.clip_norm
             coefficients[-1] /= problem.intercept
-            thetas.append(coefficients)
+            thetas.append(coefficients if tables is None else by_bins(coefficients, tables))
             tick(done, len(oracles))
-        return Answer(thetas, row_map, clipped=isinstance(problem.loss, CappedLogistic))
+        clipped = isinstance(problem.loss, CappedLogistic)
+        features = row_map.dimension - 1 - (tables.width if tables else 0)
+        plain = replace(row_map, centre=row_map.centre[:features], scale=row_map.scale[:features])
+        return Answer(thetas, plain, clipped=clipped, tables=tables)
+
+    def _shape(
+        self,
+        oracle: Oracle,
+        gate: Gate,
+        row_map: RowMap,
+        problem: Problem,
+        settings: StandardizedSettings,
+    ) -> tuple[ShapeTables, RowMap]:
+        """Functions of the shaped columns, and the map of rows that have them as features: they are
+        centred and scaled as they are, and clipped with their row."""
+        assert settings.shape_multiplier is not None
+        learner = ShapeLearner(
+            settings.n,
+            settings.noise,
+            settings.shape_multiplier,
+            problem.shaped,
+            settings.harmonics,
+            settings.roughness,
+            settings.discrete_noise,
+        )
+        tables, variance = learner.run(oracle, gate)
+        more = tables.width
+        return tables, replace(
+            row_map,
+            centre=np.append(row_map.centre, np.zeros(more)),
+            scale=np.append(row_map.scale, np.ones(more)),
+            clip_norm=math.hypot(row_map.clip_norm, settings.clip * math.sqrt(variance)),
+        )
 
     def _one(
         self,
@@ -241,6 +296,52 @@ class StandardizedObjective(Solver):
         if not isinstance(loss, CappedExponential):
             return theta
         return start + _signal(theta, row_map, settings, rate) * (theta - start)
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """How many functions of each shaped column are fitted, and how rough they may be."""
+
+    harmonics: int = 0
+    roughness: float = 0.0
+
+    def dilution(self, facts: Facts) -> float:
+        """By what the effective dimension grows."""
+        squares = sum(k ** (-2 * self.roughness) for k in range(1, self.harmonics + 1))
+        return 1 + len(facts.problem.shaped) * squares / facts.p
+
+
+def _shapes(facts: Facts, budget: Budget, noise: Noise, choices: dict[str, Any]) -> Shapes:
+    """None at all where noise would eat them; a public rule."""
+    many = len(facts.problem.shaped)
+    if not many or not isinstance(facts.problem.loss, Logistic):
+        return Shapes()
+    each = strength(facts, budget, noise) * facts.p / many
+    usual = 0 if each < ENOUGH_FOR_SHAPES else HARMONICS[noise]
+    roughness = 1.5 if each < ENOUGH_FOR_ROUGH else 0.5
+    harmonics, roughness = choices.pop("harmonics", usual), choices.pop("roughness", roughness)
+    return Shapes(harmonics, roughness) if harmonics else Shapes()
+
+
+def _shape_noise(
+    facts: Facts, budget: Budget, noise: Noise, shapes: Shapes
+) -> tuple[float | None, tuple[Kind, ...]]:
+    """Noise multiplier of the histograms and their privacy loss."""
+    if not shapes.harmonics:
+        return None, ()
+    if noise == "pure":
+        multiplier = 1 / (SHARE_OF_SHAPES * budget.epsilon)
+        return multiplier, (Pure(1 / multiplier),)
+    mu = gaussian_mu(budget.epsilon, budget.delta)
+    multiplier = 1 / (mu * math.sqrt(SHARE_OF_SHAPES))
+    return multiplier, (GaussianKind(1 / multiplier, 1 / multiplier),)
+
+
+def by_bins(coefficients: np.ndarray, tables: ShapeTables) -> np.ndarray:
+    """Coefficients of columns, of indicators of every bin of the shaped ones, and the constant."""
+    plain = len(coefficients) - 1 - tables.width
+    bins = tables.summed(coefficients[plain:-1]).ravel()
+    return np.concatenate([coefficients[:plain], bins, coefficients[-1:]])
 
 
 def strength(facts: Facts, budget: Budget, noise: Noise) -> float:

@@ -92,6 +92,20 @@ class DeclaredColumns(TransformerMixin, BaseEstimator):
         """How far one unit of the matrix goes in units of the table, for each output column."""
         return self._each(lambda column: float(_bounds(column).scale[0]))
 
+    def shifts(self) -> np.ndarray:
+        """What 0 of the matrix is in units of the table, for each output column of bounded numbers;
+        0 for others."""
+        bounded = [c.kind == "numeric" and c.lower is not None for c in self._declared().values()]
+        widths = [column.width for column in self._declared().values()]
+        shifts = self._each(lambda column: float(_bounds(column).shift[0]))
+        return np.where(np.repeat(bounded, widths), shifts, 0.0)
+
+    def numbers(self) -> list[int]:
+        """Positions, in the matrix, of the columns of numbers."""
+        grouped = {int(j) for group in self.groups() for j in group}
+        width = sum(column.width for column in self._declared().values())
+        return [j for j in range(width) if j not in grouped]
+
     def ranges(self) -> np.ndarray:
         """Distance of the bounds of a number, 1 for a category, for each output column."""
         return self._each(lambda column: (column.upper or 0.0) - (column.lower or 0.0))

@@ -67,6 +67,8 @@ def build(schema: Schema, model: str | None, settings: Mapping[str, Any]) -> Pip
             f'{name} cannot count records as empty: leave undeclared = "empty" out of [target].'
         )
     encoder = DeclaredColumns(column_entries(schema.used))
+    if settings.get("features") == "splines":  # a category has no shape
+        settings = {**settings, "features": encoder.numbers()}
     return Pipeline([("columns", encoder), ("model", kind(**{**facts, **settings}))])
 
 
