@@ -12,7 +12,7 @@ from privopt.mechanisms.correlated import CorrelatedGaussian
 from privopt.mechanisms.exponential_density import ExponentialDensity
 from privopt.mechanisms.gate import HOOK, Gate, Hook, Steps, same_event
 from privopt.mechanisms.grid_walk import GridWalk
-from privopt.mechanisms.mechanism import Mechanism
+from privopt.mechanisms.mechanism import Described, Drawn, Mechanism
 from privopt.mechanisms.objective_perturbation import ObjectivePerturbation
 from privopt.mechanisms.on_grid import (
     DiscreteGaussian,
@@ -33,9 +33,11 @@ __all__ = [
     "HOOK",
     "BestOf",
     "CorrelatedGaussian",
+    "Described",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "DiscreteNormGamma",
+    "Drawn",
     "ExponentialDensity",
     "ExponentialMechanism",
     "Gate",
