@@ -20,9 +20,9 @@ from benchmarks.real_data import folder, stream
 from privopt import Budget, OnlineLinearRegression, OnlineLogisticRegression, Problem
 from privopt.facts import Facts
 from privopt.geometry import L2Ball
-from privopt.geometry.trust_region import svec
 from privopt.losses import Logistic
 from privopt.noise import SilentSource
+from privopt.numerics.trust_region import svec
 from privopt.oracle import RowBounds
 from privopt.privacy.factorizations import named
 from privopt.privacy.participation import Participation

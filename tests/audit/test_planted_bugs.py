@@ -130,7 +130,7 @@ def test_bounds_read_from_data_are_caught():
         query = ClippedGradient(Logistic(), float(np.clip(norms.max(initial=1.0), 1.0, 1e6)))
         return descend(X, y, relation=r, query=query)
 
-    assert any("reach depends" in text for text in findings(run))
+    assert any("declared sensitivity depends" in text for text in findings(run))
 
 
 def test_steps_chosen_from_data_are_caught():

@@ -10,8 +10,8 @@ from privopt import Budget
 from privopt.audit import sweep
 from privopt.audit.fits import estimators, fitting, readable, takes
 from privopt.audit.neighbours import hostile_pairs
-from privopt.audit.own import attack_user_code, loaded, replay_user_code, trial_of
 from privopt.audit.sweep import places, replay_place
+from privopt.audit.user_code import attack_user_code, loaded, replay_user_code, trial_of
 from privopt.cli import app
 from privopt.oracle import queries
 from privopt.privacy.budget import NEIGHBOURING

@@ -126,14 +126,14 @@ def test_a_failed_fit_leaves_nothing_behind(data):
 def test_columns_are_divided_and_shifted_only_if_zero_lies_outside():
     found = ColumnBounds.declared((LOW, HIGH), 3)
     np.testing.assert_array_equal(found.shift, [0.0, 0.0, 2000.0])
-    np.testing.assert_array_equal(found.sensitivity, [10.0, 5.0, 1000.0])
+    np.testing.assert_array_equal(found.scale, [10.0, 5.0, 1000.0])
     X = np.array([[0.0, 0.0, 1000.0], [10.0, 5.0, 3000.0], [5.0, -2.5, 2500.0], [-9.0, 9.0, 0.0]])
     expected = [[0.0, 0.0, -1.0], [1.0, 1.0, 1.0], [0.5, -0.5, 0.5], [0.0, 1.0, -1.0]]
     before = X.copy()
     np.testing.assert_array_equal(found.apply(X), expected)
     np.testing.assert_array_equal(X, before)  # the caller's array stays as it was
     uneven = ColumnBounds.declared((-1.0, 4.0), 2)
-    np.testing.assert_array_equal(uneven.sensitivity, 4.0)
+    np.testing.assert_array_equal(uneven.scale, 4.0)
     negative = ColumnBounds.declared((-8.0, -4.0), 1)
     np.testing.assert_array_equal(
         negative.apply(np.array([[-8.0], [-6.0], [7.0]])).ravel(), [-1, 0, 1]

@@ -235,7 +235,7 @@ def test_rows_within_a_norm(container):
     ).clipped_to(12.0)
     assert oracle.bounds == RowBounds(1.0, 0.5)
     from privopt.mechanisms import Gate
-    from privopt.mechanisms import GaussianKind as Noise
+    from privopt.mechanisms import Gaussian as Noise
 
     theta = np.array([0.3, -0.2, 0.1, 0.4])
     sealed = oracle.everything().ask(ClippedGradient(Logistic(), 10.0), theta)

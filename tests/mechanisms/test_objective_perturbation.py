@@ -23,8 +23,8 @@ from privopt.losses import (
     Squared,
 )
 from privopt.mechanisms import Gate, ObjectivePerturbation
-from privopt.mechanisms import minimise as minimiser
 from privopt.noise import SeededSource, SilentSource, rounded
+from privopt.numerics import newton as minimiser
 from privopt.oracle import Oracle, RowBounds
 from privopt.privacy import Refused
 from privopt.privacy.kinds import GaussianKind, ObjectiveGaussian, Pure
@@ -311,7 +311,7 @@ def test_parameters_must_be_positive_and_finite(name, value):
 def test_a_failed_minimisation_is_refused_with_constant_text_and_stays_in_the_log(monkeypatch):
     monkeypatch.setattr(minimiser, "MOST_ITERATIONS", 1)
     for name in ("MOST_STEPS", "MOST_GRADIENTS"):
-        monkeypatch.setattr(f"privopt.mechanisms.surely.{name}", 0)
+        monkeypatch.setattr(f"privopt.numerics.enclosed_newton.{name}", 0)
     texts = set()
     for X in (np.eye(2) * 0.31415926, np.full((7, 2), 0.27182818)):
         gate = Gate(SeededSource(0))

@@ -14,8 +14,8 @@ from privopt.audit import hostile_pairs
 from privopt.geometry import Box, L1Ball, L2Ball, Simplex, WholeSpace
 from privopt.losses import Absolute, Hinge, Huber, Logistic, SmoothedHinge, Squared
 from privopt.mechanisms import Gate, Minimiser, OutputPerturbation
-from privopt.mechanisms import minimise as newton
 from privopt.noise import SeededSource, SilentSource
+from privopt.numerics import newton as newton
 from privopt.oracle import Oracle, RowBounds
 from privopt.privacy import Refused
 from privopt.privacy.kinds import GaussianKind, Pure

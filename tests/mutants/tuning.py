@@ -10,7 +10,7 @@ import numpy as np
 from privopt import LogisticRegression, PrivateSearchCV
 from privopt.estimators import search_run
 from privopt.mechanisms import BestOf
-from privopt.mechanisms import GaussianKind as GaussianNoise
+from privopt.mechanisms import Gaussian as GaussianNoise
 from privopt.privacy import RandomCount, Tuned
 from privopt.privacy import tuning as formulas
 from privopt.privacy.kinds import GaussianKind, Pure

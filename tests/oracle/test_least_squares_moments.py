@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from privopt.geometry.trust_region import svec
 from privopt.noise import SilentSource
+from privopt.numerics.trust_region import svec
 from privopt.oracle import LeastSquaresMoments, Oracle, RowBounds
 from privopt.oracle.sealed import KEY
 

@@ -108,7 +108,7 @@ def test_no_weight_exceeds_its_envelope(loss, stale):
         for domain in (L1Ball(4.0), Simplex(4.0)):
             path, draw = followed(X, y, domain, loss, stale)
             draw.choose(scale, SeededSource(0))
-            incremental_gradient, scores = draw._trail, VertexScores(domain, 5)
+            incremental_gradient, scores = draw._followed, VertexScores(domain, 5)
             for t in range(40):
                 path.move(*scores.entry(int(rng.integers(scores.count))), 2 / (t + 2))
                 heavy = draw._heavy
@@ -131,7 +131,7 @@ def test_an_envelope_that_does_not_hold_is_noticed():
     draw.choose(100.0, SeededSource(0))
     path.move(0, 5.0, 1.0)
     draw._room[:] = 0.0
-    far = [draw._trail.coordinate(k) for k in range(X.shape[1])]
+    far = [draw._followed.coordinate(k) for k in range(X.shape[1])]
     grown = int(np.argmax(np.abs(far) - np.abs(draw._anchor)))
     with pytest.raises(AssertionError, match="envelope"):
         draw._acceptance(grown, far[grown])

@@ -44,7 +44,7 @@ def released(*kinds, **more):
 def running_sum():
     path = RunningSumPath([0.0, math.log(0.5)], [(0,), (1,)], [1.0, 2.0])
     return [
-        Event("lane", (kind,), cells=(), running_sum=RunningSumPosition(path, 1))
+        Event("running sum", (kind,), cells=(), running_sum=RunningSumPosition(path, 1))
         for kind in (GaussianKind(0.2, 0.2), BoundedRange(0.1))
     ]
 

@@ -152,7 +152,7 @@ def running_sum(decays, radii, cells=None):
 
 
 def on_lane(path, step, *kinds):
-    return Event("lane", kinds, cells=(), running_sum=RunningSumPosition(path, step))
+    return Event("running sum", kinds, cells=(), running_sum=RunningSumPosition(path, step))
 
 
 def brute_force(decays, radii, cells, values):

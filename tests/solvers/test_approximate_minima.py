@@ -10,8 +10,9 @@ from privopt import Budget, Problem, solve
 from privopt.facts import Facts
 from privopt.geometry import L2Ball, WholeSpace
 from privopt.losses import Hinge, Huber, Logistic
-from privopt.mechanisms import Gate, ObjectivePerturbation, descend
+from privopt.mechanisms import Gate, ObjectivePerturbation
 from privopt.noise import SeededSource, SilentSource
+from privopt.numerics import accelerated
 from privopt.oracle import Oracle, RowBounds
 from privopt.privacy import Refused
 from privopt.solvers import catalogue
@@ -76,7 +77,7 @@ def test_output_noise_pays_for_both_tolerances(noise):
 def test_an_unmet_tolerance_is_refused_and_never_loosened(monkeypatch):
     """The text is constant, the release stays in the log, and nothing is drawn a second time."""
     draws = []
-    usual = descend.descend
+    usual = accelerated.descend
 
     def shaken(function, **arguments):
         """A gradient with a rounding error far above the tolerance."""
@@ -123,7 +124,7 @@ def test_descent_reaches_any_distance_on_a_quadratic(smoothness):
         def gradient(self, theta):
             return curvatures * (theta - 1.0)
 
-    found = descend.descend(
+    found = accelerated.descend(
         Quadratic(),
         domain=WholeSpace(),
         smoothness=smoothness,

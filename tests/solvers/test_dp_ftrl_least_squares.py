@@ -11,9 +11,9 @@ import pytest
 from privopt import Budget, Problem, solve
 from privopt.facts import Facts
 from privopt.geometry import Box, L2Ball, WholeSpace
-from privopt.geometry.trust_region import svec
 from privopt.losses import Huber, Squared
 from privopt.noise import SilentSource
+from privopt.numerics.trust_region import svec
 from privopt.oracle import Oracle, RowBounds
 from privopt.privacy.factorizations import named
 from privopt.privacy.participation import Participation
@@ -76,7 +76,7 @@ def test_replacing_a_record_costs_half_as_much_again(relation, factor):
 def test_the_spectral_norm_behind_the_ridge():
     """svec noise is a Gaussian orthogonal matrix: mean spectral norm below sqrt(2p) + sqrt(2 ln 2),
     and within a tenth of sqrt(2p) for p = 60."""
-    from privopt.geometry.trust_region import unsvec
+    from privopt.numerics.trust_region import unsvec
 
     rng = np.random.default_rng(0)
     norms = [

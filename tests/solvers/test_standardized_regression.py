@@ -20,7 +20,7 @@ from privopt.facts import Facts
 from privopt.geometry import L2Ball
 from privopt.losses import Absolute, Huber, Logistic, SmoothedQuantile, Squared
 from privopt.mechanisms import Gate, on_grid
-from privopt.mechanisms import GaussianKind as Noise
+from privopt.mechanisms import Gaussian as Noise
 from privopt.mechanisms import objective_perturbation as perturbation
 from privopt.mechanisms.standardizer import norm_bound
 from privopt.noise import SeededSource, SilentSource

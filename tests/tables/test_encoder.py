@@ -38,7 +38,7 @@ def test_frames(frame):
     encoder = DeclaredColumns(DECLARED)
     assert encoder.fit_transform(frame(PEOPLE)) == pytest.approx(np.array(EXPECTED))
     assert encoder.get_feature_names_out().tolist() == ["age", "pay", "city=Bonn", "city=Ulm"]
-    assert encoder.sensitivities().tolist() == [30, 50, 1, 1]
+    assert encoder.scales().tolist() == [30, 50, 1, 1]
     assert encoder.ranges().tolist() == [60, 60, 1, 1]
 
 

@@ -118,8 +118,8 @@ def _claim(run: Trial, data: Any, epsilon: float, delta: float) -> Claim:
 
 def _additive(mechanism: Mechanism, epsilon: float, delta: float) -> Case:
     """One number, moved by its whole sensitivity."""
-    steps = getattr(mechanism, "steps", None)
-    grid = None if steps is None else Grid(grid_step(1.0, steps), 1)
+    resolution = getattr(mechanism, "resolution", None)
+    grid = None if resolution is None else Grid(grid_step(1.0, resolution), 1)
     sensitivity = Sensitivity(mechanism.accepts, 1.0, 1.0, grid=grid)
 
     def data(side: int, runs: int) -> tuple[np.ndarray, np.ndarray]:

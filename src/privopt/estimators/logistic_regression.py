@@ -57,7 +57,7 @@ class LogisticRegression(LinearClassifier):
         Charges every fit to the budget of ``dataset``, or refuses it before the data is read.
     dataset : str, optional
         Name of the budget in the ledger; may be left out if there is only one.
-    hardened : bool or "auto", default="auto"
+    discrete_noise : bool or "auto", default="auto"
         Releases in exact integers: "auto" where the solver can, True or refuse, False in floating
         point.
 

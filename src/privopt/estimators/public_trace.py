@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from privopt.mechanisms.minimise import minimise
+from privopt.numerics.newton import minimise
 from privopt.oracle.objective import Objective
 from privopt.oracle.oracle import make_rows
 from privopt.oracle.rows import RowBounds

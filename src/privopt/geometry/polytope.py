@@ -15,7 +15,7 @@ from scipy.spatial.distance import cdist
 from privopt.geometry import norms
 from privopt.geometry.domain import Domain, Vector
 from privopt.geometry.norms import Norm
-from privopt.geometry.wolfe import nearest_weights
+from privopt.numerics.nearest_point import nearest_weights
 
 _METRIC: dict[Norm, Literal["cityblock", "euclidean", "chebyshev"]] = {
     "l1": "cityblock",

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from privopt.mechanisms.correlated import CorrelatedGaussian, Stream
 from privopt.mechanisms.mechanism import Exact, Mechanism
 from privopt.noise import Source
+from privopt.numerics import NotConverged
 from privopt.oracle.sealed import KEY, Sealed
 from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy.budget import Refused
@@ -124,7 +125,7 @@ class Gate:
         failure: str | None = None
         try:
             return run()
-        except Refused as refusal:
+        except (Refused, NotConverged) as refusal:
             failure = str(refusal)
         except Exception:
             failure = f"{type(mechanism).__name__} failed; details are withheld, budget is spent."

@@ -15,13 +15,14 @@ from typing import Literal
 import numpy as np
 
 from privopt.geometry import Domain, WholeSpace
-from privopt.mechanisms.descend import descend
 from privopt.mechanisms.mask import Mask
-from privopt.mechanisms.minimise import minimise_surely
 from privopt.mechanisms.standard import Coins, of_gaussian, of_norm
-from privopt.mechanisms.surely import Perturbed, mapped_below, refusal
 from privopt.noise import Source, rounded
 from privopt.noise.rounded import gaussian, norm_gamma
+from privopt.numerics import NotConverged
+from privopt.numerics.accelerated import descend
+from privopt.numerics.enclosed_newton import Perturbed, mapped_below
+from privopt.numerics.newton import minimise_surely
 from privopt.oracle.objective import Objective
 from privopt.oracle.sensitivity import FunctionFacts, Sensitivity, SensitivityNorm
 from privopt.privacy.budget import Refused
@@ -51,7 +52,7 @@ class ObjectivePerturbation:
     output_multiplier : float
         Noise on the released minimiser in units of 2 tolerance L / regularisation, which bounds how
         far two computed minimisers can differ from the exact ones: it pays for the tolerance.
-    hardened : bool, default=False
+    discrete_noise : bool, default=False
         Output noise in exact integers (``Mask``); pure noise is then Laplace on each coordinate.
         A quarter of the tolerance covers the distance of b from an exact draw.
     centre : tuple of float, optional
@@ -180,7 +181,7 @@ class ObjectivePerturbation:
             surely = mapped_below(problem, self.domain, theta, smoothness, distance)
             if surely is not None:
                 return surely, np.zeros_like(surely)
-        raise refusal()
+        raise NotConverged
 
     def _facts(self, sensitivity: Sensitivity) -> FunctionFacts:
         facts = sensitivity.facts

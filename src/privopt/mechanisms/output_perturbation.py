@@ -16,10 +16,10 @@ import numpy as np
 from privopt.geometry import Domain, WholeSpace
 from privopt.losses import Smoothed
 from privopt.mechanisms.mask import Mask, mask_over, pure_scale
-from privopt.mechanisms.minimise import minimise_surely
 from privopt.mechanisms.standard import Coins, of_gaussian, of_pure
 from privopt.noise import Source, gaussian, rounded
 from privopt.noise.rounded import norm_gamma
+from privopt.numerics.newton import minimise_surely
 from privopt.oracle.objective import Objective
 from privopt.oracle.sensitivity import FunctionFacts, Sensitivity, SensitivityNorm
 from privopt.privacy.budget import Refused
@@ -47,7 +47,7 @@ class OutputPerturbation:
         Density proportional to exp(-||b|| / (multiplier S)), or N(0, (multiplier S)^2 I).
     multiplier : float
     algorithm : Stable
-    hardened : bool, default=False
+    discrete_noise : bool, default=False
         Exact integers: the result is counted in steps of a public grid and gets discrete Gaussian
         noise; pure noise is put on the counts and covered by a mask, which takes ``PURE_SHARE`` of
         the loss. The algorithm's sensitivity must include its own rounding errors.

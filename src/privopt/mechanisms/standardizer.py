@@ -38,7 +38,7 @@ class Standardizer:
         Height of the constant column beside features of about unit variance.
     clip : float, default=0.8
         Mapped rows are clipped to this multiple of their root mean square.
-    hardened : bool, default=False
+    discrete_noise : bool, default=False
         Sums and noise in exact integers.
     """
 

@@ -16,7 +16,7 @@ The bound of the gradient is the sum of the bounds of its records, as if all err
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,21 +24,14 @@ import scipy.sparse as sp
 from privopt.losses import Loss
 from privopt.losses.residual import HuberisedResidual
 from privopt.losses.smoothed import SmoothedLines
+from privopt.numerics.convex import UNIT, Enclosed
 
-UNIT = 2.0**-53
 HEIGHT = 1 << 12
 """Rows whose leading parts are added up in one exact sum."""
 SLOPE_UNITS = 8.0
 """Rounding of one computed slope at a given margin, in units of 2^-53 of the largest slope (of 1
 for a classification loss, whose slope is a difference from 1)."""
 SMALLEST = 2.0**-900
-
-
-class Enclosed(NamedTuple):
-    """A vector, and how far the exact one may be from it in l2."""
-
-    value: np.ndarray
-    error: float
 
 
 def residual_only(loss: Loss) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from privopt.geometry.trust_region import svec
+from privopt.numerics.trust_region import svec
 from privopt.oracle.counting import as_numpy, margin, shorten, whole_steps
 from privopt.oracle.rows import RawRows, RowBounds, Rows
 from privopt.oracle.sensitivity import SensitivityNorm

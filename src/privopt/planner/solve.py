@@ -70,7 +70,7 @@ def solve(
     budget : Budget
     solver : str, default="auto"
         A name from the catalogue, or "auto" for the smallest bound.
-    hardened : bool or "auto", default="auto"
+    discrete_noise : bool or "auto", default="auto"
         Releases in exact integers, which keep nothing in their low-order bits: "auto" where the
         solver can, True or refuse, False in floating point.
     n_public : int, optional

@@ -30,9 +30,9 @@ import numpy as np
 
 from privopt.facts import Facts
 from privopt.geometry import Domain, L2Ball
-from privopt.geometry.trust_region import minimise_quadratic, unsvec
 from privopt.losses import Squared
 from privopt.mechanisms import CorrelatedGaussian, Gate
+from privopt.numerics.trust_region import minimise_quadratic, unsvec
 from privopt.oracle import LeastSquaresMoments, Oracle
 from privopt.oracle.rows import RowBounds
 from privopt.privacy import Budget

@@ -36,8 +36,8 @@ from privopt.mechanisms.density.mode import mode
 from privopt.mechanisms.density.segments import log_masses, position
 from privopt.mechanisms.density.tangents import hull
 from privopt.mechanisms.density.target import Target, checked
-from privopt.mechanisms.minimise import minimise
 from privopt.noise import Source
+from privopt.numerics.newton import minimise
 from privopt.privacy.budget import Refused
 
 MOST_AT_ONCE = 256

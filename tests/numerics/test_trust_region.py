@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from privopt.geometry.trust_region import minimise_quadratic, svec, unsvec
+from privopt.numerics.trust_region import minimise_quadratic, svec, unsvec
 
 
 def convex_part(matrix, ridge):

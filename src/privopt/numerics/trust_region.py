@@ -7,12 +7,10 @@ import math
 import numpy as np
 from scipy.linalg import eigh
 
-from privopt.geometry.domain import Vector
-
 
 def minimise_quadratic(
     matrix: np.ndarray, linear: np.ndarray, ridge: float, radius: float = math.inf
-) -> Vector:
+) -> np.ndarray:
     """Return argmin of theta' M theta / 2 - <linear, theta> + ridge ||theta||^2 / 2 over
     ||theta|| <= radius.
 
@@ -42,7 +40,7 @@ def minimise_quadratic(
     return basis @ theta
 
 
-def svec(matrix: np.ndarray) -> Vector:
+def svec(matrix: np.ndarray) -> np.ndarray:
     """The upper triangle of a symmetric matrix, off-diagonal entries times sqrt(2): an isometry,
     ||svec(M)||_2 = ||M||_F, so that ||svec(x x')|| = ||x||^2."""
     rows, columns = np.triu_indices(len(matrix))

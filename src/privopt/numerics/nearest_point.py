@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from privopt.geometry.domain import Vector
-
 _EPS = float(np.finfo(np.float64).eps)
 
 
-def nearest_weights(points: Vector, x: Vector) -> tuple[Vector, float]:
+def nearest_weights(points: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, float]:
     """Return convex weights w that minimise ||points' w - x||_2, and a certificate.
 
     The certificate is the gap max_v <x - q, v - q> over the rows v, with q = points' w: it bounds
@@ -44,8 +42,8 @@ def nearest_weights(points: Vector, x: Vector) -> tuple[Vector, float]:
 
 
 def _minimise_on_hull(
-    points: Vector, x: Vector, rows: list[int], weights: Vector
-) -> tuple[list[int], Vector]:
+    points: np.ndarray, x: np.ndarray, rows: list[int], weights: np.ndarray
+) -> tuple[list[int], np.ndarray]:
     """Walk from the weights to affine minimisers, dropping rows, until one is a convex weight."""
     while len(rows) > 1:
         target = _affine_minimiser(points[rows], x)
@@ -63,7 +61,7 @@ def _minimise_on_hull(
     return rows, np.ones(1)
 
 
-def _affine_minimiser(corners: Vector, x: Vector) -> Vector:
+def _affine_minimiser(corners: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Return weights a with sum 1 that minimise ||corners' a - x||_2, of any sign."""
     edges = (corners[1:] - corners[0]).T
     rest = np.linalg.lstsq(edges, x - corners[0], rcond=None)[0]

@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from privopt.geometry import Domain
-from privopt.oracle.enclosure import UNIT, Enclosed
-from privopt.privacy.budget import Refused
+from privopt.numerics.convex import UNIT, ConvexSet, Enclosed, NotConverged
 
 MOST_STEPS = 60
 MOST_ON_A_RAY = 40
@@ -133,7 +131,7 @@ def _accelerated(
     """Gradient descent with constant momentum: linear convergence from anywhere."""
     steep = smoothness + problem.strong
     if not math.isfinite(steep):
-        raise refusal()
+        raise NotConverged
     root = math.sqrt(steep / problem.strong)
     momentum = (root - 1) / (root + 1)
     ratio = steep / problem.strong * max(float(np.linalg.norm(at.value)) / tolerance, math.e)
@@ -145,11 +143,11 @@ def _accelerated(
         head, tail = moved(head, tail, -at.value / steep + momentum * forward)
         step = momentum * forward
         at = problem.enclosed(head, tail)
-    raise refusal()
+    raise NotConverged
 
 
 def mapped_below(
-    problem: Perturbed, domain: Domain, point: np.ndarray, smoothness: float, distance: float
+    problem: Perturbed, domain: ConvexSet, point: np.ndarray, smoothness: float, distance: float
 ) -> np.ndarray | None:
     """The projected gradient step from a point, if it surely is within ``distance`` of the
     minimiser over the domain: of g = M (point - step) the exact one is longer by at most the
@@ -163,10 +161,3 @@ def mapped_below(
     mapping = steep * (float(np.linalg.norm(point - step)) + off) + at.error
     surely = 2 * mapping / problem.strong + off
     return step if surely * (1 + 1e-9) <= distance else None
-
-
-def refusal() -> Refused:
-    return Refused(
-        "the perturbed objective was not minimised to its certified tolerance; the budget is "
-        "spent and this message is itself outside the guarantee."
-    )

@@ -1,4 +1,4 @@
-"""Minimise a strongly convex function to a certified gradient norm. Used inside mechanisms only."""
+"""Minimise a strongly convex function to a certified gradient norm."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from scipy.sparse.linalg import LinearOperator, cg
 
-from privopt.geometry import Domain
-from privopt.mechanisms.constrained_newton import minimise_over
-from privopt.mechanisms.surely import Perturbed, finish, mapped_below, refusal
-from privopt.privacy.budget import Refused
+from privopt.numerics.constrained_newton import minimise_over
+from privopt.numerics.convex import ConvexSet, NotConverged
+from privopt.numerics.enclosed_newton import Perturbed, finish, mapped_below
 
 DENSE_DIMENSION = 1500
 MOST_ITERATIONS = 200
@@ -39,7 +38,7 @@ def minimise(
     centre: np.ndarray,
     linear: np.ndarray,
     gradient_norm: float,
-    domain: Domain | None = None,
+    domain: ConvexSet | None = None,
     smoothness: float = math.inf,
     start: np.ndarray | None = None,
 ) -> np.ndarray:
@@ -63,10 +62,7 @@ def minimise(
     theta = centre.copy() if start is None else start.copy()
     theta, best = _newton(gradient, _Newton(function, regularisation), theta, gradient_norm)
     if best > gradient_norm:
-        raise Refused(
-            "the perturbed objective was not minimised to its certified tolerance; the budget is "
-            "spent and this message is itself outside the guarantee."
-        )
+        raise NotConverged
     if domain is None or domain.contains(theta, 0.0):
         return theta
     return minimise_over(
@@ -88,7 +84,7 @@ def minimise_surely(
     centre: np.ndarray,
     linear: np.ndarray,
     gradient_norm: float,
-    domain: Domain | None = None,
+    domain: ConvexSet | None = None,
     smoothness: float = math.inf,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The same point as a sum of two vectors, with ``gradient_norm`` for the *exact* gradient.
@@ -124,7 +120,7 @@ def minimise_surely(
         surely = mapped_below(problem, domain, start, smoothness, distance)
         if surely is not None:
             return surely, np.zeros_like(surely)
-    raise refusal()
+    raise NotConverged
 
 
 def _newton(

@@ -6,7 +6,7 @@ import pytest
 import scipy.sparse as sp
 
 from privopt.losses import CappedLogistic, Huber, Logistic, SmoothedHinge, SmoothedQuantile
-from privopt.mechanisms.minimise import minimise_surely
+from privopt.numerics.newton import minimise_surely
 from privopt.oracle import RowBounds
 from privopt.oracle.objective import Objective
 from privopt.oracle.oracle import make_rows

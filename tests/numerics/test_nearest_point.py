@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from privopt.geometry.wolfe import nearest_weights
+from privopt.numerics.nearest_point import nearest_weights
 
 
 @settings(max_examples=150, deadline=None)

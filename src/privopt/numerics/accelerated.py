@@ -1,7 +1,4 @@
-"""Minimise a smooth strongly convex function over a domain by gradients alone, to a certificate.
-
-Used inside mechanisms only.
-"""
+"""Minimise a smooth strongly convex function over a domain by gradients alone, to a certificate."""
 
 from __future__ import annotations
 
@@ -10,8 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from privopt.geometry import Domain
-from privopt.privacy.budget import Refused
+from privopt.numerics.convex import ConvexSet, NotConverged
 
 
 class Gradients(Protocol):
@@ -23,7 +19,7 @@ class Gradients(Protocol):
 def descend(
     function: Gradients,
     *,
-    domain: Domain,
+    domain: ConvexSet,
     smoothness: float,
     regularisation: float,
     centre: np.ndarray,
@@ -59,7 +55,4 @@ def descend(
             return moved
         ahead = moved + momentum * (moved - theta)
         theta = moved
-    raise Refused(
-        "the objective was not minimised to its certified tolerance; the budget is spent and this "
-        "message is itself outside the guarantee."
-    )
+    raise NotConverged

@@ -1,7 +1,4 @@
-"""Minimise a smooth strongly convex function over a domain by Newton steps, to a certificate.
-
-Used inside mechanisms only.
-"""
+"""Minimise a smooth strongly convex function over a domain by Newton steps, to a certificate."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from privopt.geometry import Domain
-from privopt.mechanisms.descend import descend
+from privopt.numerics.accelerated import descend
+from privopt.numerics.convex import ConvexSet
 
 MOST_STEPS = 40
 DENSE_DIMENSION = 1500
@@ -20,7 +17,7 @@ DENSE_DIMENSION = 1500
 def minimise_over(
     function: Any,
     *,
-    domain: Domain,
+    domain: ConvexSet,
     smoothness: float,
     regularisation: float,
     centre: np.ndarray,
@@ -77,7 +74,7 @@ def minimise_over(
 
 
 def _quadratic_minimiser(
-    domain: Domain, at: np.ndarray, gradient: np.ndarray, hessian: np.ndarray, strong: float
+    domain: ConvexSet, at: np.ndarray, gradient: np.ndarray, hessian: np.ndarray, strong: float
 ) -> np.ndarray:
     """argmin over the domain of <gradient, x - at> + (x - at)^T hessian (x - at) / 2, closely."""
     steep = float(np.linalg.eigvalsh(hessian)[-1])

@@ -8,13 +8,13 @@ import torch
 from scipy.special import expit
 
 from privopt.losses import Huber, Logistic, SmoothedHinge, Squared
-from privopt.mechanisms import minimise as module
-from privopt.mechanisms.minimise import minimise
+from privopt.numerics import NotConverged
+from privopt.numerics import newton as module
+from privopt.numerics.newton import minimise
 from privopt.oracle import RowBounds
 from privopt.oracle.objective import Objective
 from privopt.oracle.oracle import make_rows
 from privopt.oracle.rows import EmptyRows
-from privopt.privacy import Refused
 
 LOSSES = [Logistic(), Huber(1.0), SmoothedHinge(0.5), Squared(residual_clip=1.0)]
 every_loss = pytest.mark.parametrize("loss", LOSSES, ids=repr)
@@ -243,7 +243,7 @@ def test_the_refusal_is_one_constant_text(monkeypatch):
     texts = set()
     for seed, loss in enumerate(LOSSES):
         X, y = data(loss, seed=seed)
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(NotConverged) as caught:
             minimise(
                 objective_of(X, y, loss),
                 regularisation=1e-3,
@@ -282,7 +282,7 @@ def test_a_certificate_that_does_not_exist_is_refused_and_the_search_ends(
     monkeypatch, dense_dimension
 ):
     monkeypatch.setattr(module, "DENSE_DIMENSION", dense_dimension)
-    with pytest.raises(Refused, match="not minimised"):
+    with pytest.raises(NotConverged, match="not minimised"):
         minimise(
             Jump(),
             regularisation=1.0,
