@@ -6,14 +6,16 @@ that declares mu must show noise of standard deviation radius/mu, whoever wrote 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr
 
 from privopt.audit.replay import Release, Tape, in_units
 from privopt.audit.shape import scale_p_values, shape_p_values
 from privopt.mechanisms import CorrelatedGaussian
-from privopt.mechanisms.mechanism import Described
+from privopt.mechanisms.mechanism import Choosing, Described
 from privopt.mechanisms.standard import Coins
 from privopt.noise import SeededSource
 from privopt.privacy.kinds import GaussianKind
@@ -46,7 +48,28 @@ def noise_p_value(tapes: list[Tape], seed: int = 0) -> float:
             runs.setdefault(size, []).append(noise)
     found = [p for noise in groups.values() for p in scale_p_values(noise, generator)]
     found += [p for noise in runs.values() for p in shape_p_values(noise, generator)]
+    choices: dict[Any, list[Release]] = {}
+    for tape in tapes:
+        for release in tape.releases:
+            if isinstance(release.mechanism, Choosing):
+                choices.setdefault(_key(release), []).append(release)
+    found += [_choice_p_value(releases) for releases in choices.values()]
     return min(1.0, len(found) * min(found)) if found else 1.0
+
+
+def _choice_p_value(releases: list[Release]) -> float:
+    """What a likelihood ratio test of the scale looks at: the chosen scores in units of the noise,
+    less their means. Their sum is close to normal with the summed variance."""
+    excess = variance = 0.0
+    for release in releases:
+        mechanism = release.mechanism
+        assert isinstance(mechanism, Choosing)
+        kind = release.event.kinds[0]
+        scaled, chances = mechanism.chances(release.payload, release.sensitivity, kind)
+        mean = float(chances @ scaled)
+        excess += float(scaled[release.result]) - mean
+        variance += float(chances @ (scaled - mean) ** 2)
+    return 1.0 if variance == 0 else 2 * float(ndtr(-abs(excess) / math.sqrt(variance)))
 
 
 def _key(release: Release) -> Any:

@@ -55,6 +55,17 @@ class Described(Protocol):
 
 
 @runtime_checkable
+class Choosing(Protocol):
+    """A mechanism that chooses one of many."""
+
+    def chances(
+        self, payload: Any, sensitivity: Sensitivity, kind: Kind
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scores in units of the noise that ``kind`` declares, and the chances of each."""
+        ...
+
+
+@runtime_checkable
 class Drawn(Protocol):
     """A mechanism that draws a point by its weight: what one record does to the weights is all that
     privacy rests on."""

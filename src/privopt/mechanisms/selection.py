@@ -68,9 +68,16 @@ class ExponentialMechanism:
     def standard_noise(
         self, payload: Any, result: Any, sensitivity: Sensitivity, kind: Kind, coins: Coins
     ) -> np.ndarray:
+        scaled, chances = self.chances(payload, sensitivity, kind)
+        return of_choice(chances, scaled, result, coins)
+
+    def chances(
+        self, payload: Any, sensitivity: Sensitivity, kind: Kind
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scores in units of the noise that ``kind`` declares, and the chances of each."""
         assert isinstance(kind, BoundedRange)
         scaled = _scores(payload) * (kind.eta / float(sensitivity.radius))
-        return of_choice(softmax(scaled), scaled, result, coins)
+        return scaled, softmax(scaled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +109,16 @@ class PermuteAndFlip:
     def standard_noise(
         self, payload: Any, result: Any, sensitivity: Sensitivity, kind: Kind, coins: Coins
     ) -> np.ndarray:
+        scaled, chances = self.chances(payload, sensitivity, kind)
+        return of_choice(chances, scaled, result, coins)
+
+    def chances(
+        self, payload: Any, sensitivity: Sensitivity, kind: Kind
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scores in units of the noise that ``kind`` declares, and the chances of each."""
         assert isinstance(kind, Pure)
         scaled = _scores(payload) * (kind.epsilon / float(sensitivity.radius))
-        return of_choice(flip_probabilities(scaled), scaled, result, coins)
+        return scaled, flip_probabilities(scaled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +147,16 @@ class ReportNoisyMax:
     def standard_noise(
         self, payload: Any, result: Any, sensitivity: Sensitivity, kind: Kind, coins: Coins
     ) -> np.ndarray:
+        scaled, chances = self.chances(payload, sensitivity, kind)
+        return of_choice(chances, scaled, result, coins)
+
+    def chances(
+        self, payload: Any, sensitivity: Sensitivity, kind: Kind
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scores in units of the noise that ``kind`` declares, and the chances of each."""
         assert isinstance(kind, Pure)
         scaled = _scores(payload) * (kind.epsilon / float(sensitivity.radius))
-        return of_choice(noisy_max_probabilities(scaled), scaled, result, coins)
+        return scaled, noisy_max_probabilities(scaled)
 
 
 def flip_probabilities(scaled: np.ndarray) -> np.ndarray:
