@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
+
+import scipy.sparse as sp
 
 from privopt.geometry.norms import Norm, dual, ratio
 from privopt.losses import Guarded
@@ -46,6 +49,22 @@ class Facts:
         if self.group < 1:
             raise ValueError(f"group must be at least 1, got {self.group}.")
         self.problem.domain.check_dimension(self.p)
+
+    @classmethod
+    def of_rows(
+        cls,
+        problem: Problem,
+        X: Any,
+        n: int,
+        neighbouring: Neighbouring,
+        *,
+        repeats: int = 1,
+        group: int = 1,
+    ) -> Facts:
+        """What is public about rows: how wide they are, and whether they are sparse. ``n`` is the
+        public number of records."""
+        p = problem.dimension(int(X.shape[1]))
+        return cls(problem, n, p, neighbouring, repeats, sparse=sp.issparse(X), group=group)
 
     # ------------------------------------------------------------ the loss
     @property

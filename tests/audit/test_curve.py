@@ -23,6 +23,8 @@ from privopt.noise import SeededSource
 from privopt.oracle import ClippedGradient, Oracle, RowBounds
 from privopt.oracle.sampling import GeometricSkips
 from privopt.privacy import Budget, Certificate
+from privopt.privacy.certificate import RUN
+from privopt.privacy.spend import spend
 
 pytestmark = pytest.mark.statistical
 DELTA = 1e-5
@@ -92,7 +94,7 @@ def shuffled(steps):
 def claimed(run):
     log = run(*diagonal(0, 1), SeededSource(0))
     budget = Budget(1e3, DELTA)
-    return Claim.of(Certificate.from_log(log, budget, solver="test", private=False))
+    return Claim.of(Certificate.of_run(RUN, log, spend(log), budget, solver="test", private=False))
 
 
 def attacked(sample, claim, runs):

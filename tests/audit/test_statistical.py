@@ -27,7 +27,9 @@ from privopt.oracle.sampling import GeometricSkips
 from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy import Certificate
 from privopt.privacy.budget import NEIGHBOURING
+from privopt.privacy.certificate import RUN
 from privopt.privacy.profiles import gaussian_delta, gaussian_mu
+from privopt.privacy.spend import spend
 from privopt.solvers import catalogue
 
 pytestmark = pytest.mark.statistical
@@ -52,7 +54,8 @@ def counting(mechanism, steps=1, relation="zero_out"):
 
 
 def certificate(run, budget):
-    return Certificate.from_log(run(*ONE, SeededSource(0)), budget, solver="test", private=False)
+    log = run(*ONE, SeededSource(0))
+    return Certificate.of_run(RUN, log, spend(log), budget, solver="test", private=False)
 
 
 # ---------------------------------------------------------------- the bounds themselves

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 
-from privopt import LogisticRegression
+from privopt import LogisticRegression, load, save
 from privopt.estimators.bounds import ColumnBounds
 from privopt.losses import CappedLogistic
 from privopt.privacy.budget import NEIGHBOURING
@@ -32,7 +32,8 @@ def data():
 
 
 def model(epsilon=4.0, bounds=(LOW, HIGH), **arguments):
-    return LogisticRegression(epsilon, DELTA, bounds=bounds, random_state=0, **arguments)
+    arguments = {"delta": DELTA, **arguments}
+    return LogisticRegression(epsilon, bounds=bounds, random_state=0, **arguments)
 
 
 # ------------------------------------------------------------ reading
@@ -235,32 +236,83 @@ def mapped_scores(fitted, X):
     return V, np.linalg.norm(V, axis=1) / row_map.clip_norm
 
 
-def test_coefficients_are_in_the_users_units(data):
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("epsilon", [0.2, 1.0, 50.0])
+def test_one_function(data, tmp_path, epsilon, delta):
+    """Published coefficients, scores, probabilities, the plain model and the saved file agree on
+    every row within the bounds."""
     X, y = data
-    fitted = model().fit(X, y)
+    fitted = model(epsilon, delta=delta).fit(X, y)
+    inside = X[((X >= LOW) & (X <= HIGH)).all(axis=1)]
+    _, sizes = mapped_scores(fitted, inside)
+    assert (sizes > 1).sum() > 100  # rows that the fit shortened or weighted are among them
+    plain = inside @ fitted.coef_[0] + fitted.intercept_[0]
+    scores = fitted.decision_function(inside)
+    np.testing.assert_allclose(scores, plain, rtol=1e-12, atol=1e-12 * np.abs(plain).max())
+    proba = fitted.predict_proba(inside)
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(proba[:, 1], 1 / (1 + np.exp(-plain)), rtol=1e-10)
+    np.testing.assert_array_equal(fitted.classes_[(plain > 0).astype(int)], fitted.predict(inside))
+    np.testing.assert_allclose(np.exp(fitted.predict_log_proba(inside)), proba)
+    save(fitted, tmp_path / "model.skops")
+    np.testing.assert_array_equal(load(tmp_path / "model.skops").predict_proba(inside), proba)
+    exported = fitted.to_sklearn().predict_proba(inside)
+    np.testing.assert_allclose(exported, proba, rtol=1e-9, atol=1e-12)
+
+
+def test_a_capped_link_predicts_from_clipped_rows_and_is_not_exported(data):
+    X, y = data
+    fitted = model(link="capped").fit(X, y)
     inside = ((X >= LOW) & (X <= HIGH)).all(axis=1)
     _, sizes = mapped_scores(fitted, X)
     plain = X @ fitted.coef_[0] + fitted.intercept_[0]
     scores = fitted.decision_function(X)
-    short = inside & (sizes <= 1)
     long = inside & (sizes > 1)
-    assert short.sum() > 50
-    assert long.sum() > 100
-    np.testing.assert_allclose(scores[short], plain[short], rtol=1e-9, atol=1e-9)
     # A longer row has its whole score scaled down, so the class never changes.
     np.testing.assert_allclose(scores[long], plain[long] / sizes[long], rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(fitted.predict(X[inside]) == "yes", plain[inside] > 0)
-
-
-def test_probabilities_use_the_link_of_the_capped_loss(data):
-    X, y = data
-    fitted = model().fit(X, y)
-    scores, proba = fitted.decision_function(X), fitted.predict_proba(X)
-    np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
+    proba = fitted.predict_proba(X)
     np.testing.assert_allclose(proba[:, 1], CappedLogistic(0.5).probability(scores), rtol=1e-12)
-    assert np.abs(proba[:, 1] - 1 / (1 + np.exp(-scores))).max() > 0.01
-    np.testing.assert_array_equal(fitted.classes_[proba.argmax(axis=1)], fitted.predict(X))
-    np.testing.assert_allclose(np.exp(fitted.predict_log_proba(X)), proba)
+    with pytest.raises(ValueError, match='fit with link="logit"'):
+        fitted.to_sklearn()
+    with pytest.raises(ValueError, match='link must be "logit" or "capped"'):
+        model(link="cap").fit(X, y)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("epsilon", "seed"), [(1.0, 0), (8.0, 1)])
+def test_coefficients_are_log_odds(epsilon, seed):
+    """Slope ratio within .95 and 1.05 of a true logistic model: sampling moves it by .012 (one
+    standard deviation), noise by .02; false alarms about 3 %, none on these seeds."""
+    rng = np.random.default_rng(seed)
+    X = np.clip(rng.normal(size=(20_000, 8)) * np.linspace(0.3, 1.5, 8), -6, 6)
+    true = rng.normal(size=8)
+    y = rng.random(20_000) < 1 / (1 + np.exp(-(X @ true - 0.5)))
+    fitted = LogisticRegression(
+        epsilon, 1e-6, bounds=(-6, 6), classes=[False, True], random_state=0
+    ).fit(X, y)
+    ratio = float(fitted.coef_[0] @ true / (true @ true))
+    assert 0.95 < ratio < 1.05
+    old = LogisticRegression(
+        epsilon, 1e-6, bounds=(-6, 6), classes=[False, True], random_state=0, link="capped"
+    ).fit(X, y)
+    assert old.coef_[0] @ true / (true @ true) > 1.4
+
+
+@pytest.mark.statistical
+def test_where_there_is_only_noise_probabilities_stay_near_one_half():
+    """100 records at epsilon .1: the log loss of 20 fits is that of a coin, nearly."""
+    rng = np.random.default_rng(3)
+    X, y = rng.uniform(-1, 1, (100, 8)), np.arange(100) % 5 == 0
+    found = []
+    for seed in range(20):
+        fitted = LogisticRegression(
+            0.1, 1e-6, bounds=(-1, 1), classes=[False, True], random_state=seed
+        ).fit(X, y)
+        proba = fitted.predict_proba(X)[np.arange(100), y.astype(int)]
+        found.append(-np.log(proba).mean())
+    assert np.mean(found) < 0.74
+    assert max(found) < 1.0
 
 
 def test_more_classes_share_one_map(data):

@@ -396,7 +396,7 @@ def test_a_step_that_failed_is_not_repeated():
         run()
         raise KeyboardInterrupt
 
-    model._run._gate._hook = interrupt
+    model._run._run._gate._hook = interrupt
     with pytest.raises(KeyboardInterrupt):
         feed(model, X, y, 7, 8)
     np.testing.assert_array_equal(model.coef_, coef)

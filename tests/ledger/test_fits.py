@@ -108,8 +108,24 @@ def test_gaussian_fits_compose_as_the_accountant_says(records, tmp_path):
         ((_, charge),) = model.privacy_.charges
         union = charge if union is None else union + charge
     epsilon = Accountant("zero_out").epsilon(union, 1e-6)
-    assert ledger.dataset().spent == (pytest.approx(epsilon, rel=1e-6), 1e-6)
+    # A part of delta is kept for fits with other noise.
+    assert epsilon <= ledger.dataset().spent[0] <= epsilon * 1.005
+    assert ledger.dataset().spent[1] == 1e-6
     assert epsilon < 1.1
+
+
+def test_an_account_that_turned_gaussian_takes_other_fits_too(records, tmp_path):
+    """Gradient descent first, then objective perturbation and sampled steps, each at the price of a
+    Gaussian above it; and the ledger still verifies."""
+    ledger = Ledger.create(tmp_path / "ledger.db", 8.0, 1e-5)
+    LogisticRegression(0.5, 1e-7, solver="noisy_gd", ledger=ledger).fit(*records)
+    assert ledger.dataset().gaussian
+    before = ledger.dataset().left[0]
+    for solver in ("objective_perturbation", "noisy_sgd"):
+        model = LogisticRegression(1.0, 1e-7, solver=solver, ledger=ledger).fit(*records)
+        assert model.privacy_.ledger is not None
+    assert before - 4.0 < ledger.dataset().left[0] < before
+    ledger.verify()
 
 
 def test_refused_when_short_before_the_data_is_read(records, tmp_path):
@@ -236,7 +252,7 @@ def test_running_sums_pay_for_the_whole_stream(tmp_path, neighbouring):
     stream = (read.append(k) or np.ones(2) for k in range(20))
     sums = prefix_sums(stream, epsilon=0.8, n_steps=20, **options)
     assert read == []
-    assert ledger.dataset().spent[0] == pytest.approx(0.8, rel=1e-6)
+    assert ledger.dataset().spent[0] == pytest.approx(0.8, rel=5e-3)
     assert len(list(sums)) == 20
     assert ledger.dataset().counts["committed"] == 1
     assert sums.certificate.epsilon <= ledger.dataset().spent[0] * (1 + 1e-9)

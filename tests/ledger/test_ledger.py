@@ -131,7 +131,7 @@ def test_another_relation_or_unit_is_refused(budget, other, words):
 
 
 def test_gaussian_fits_are_composed_and_not_added(path):
-    budget = Ledger.create(path, 3.0, 1e-6).dataset()
+    budget = Ledger.create(path, 3.0, 1e-6, composition="gaussian").dataset()
     mu, count = 0.1, 0
     spend = Spend({(): charge_of(GaussianKind(mu, mu))})
     each = Budget(gaussian_epsilon(mu, 1e-7) * 1.001, 1e-7)

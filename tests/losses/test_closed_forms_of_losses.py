@@ -1,5 +1,7 @@
 """Each loss against its textbook formula."""
 
+import math
+
 import mpmath
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from scipy.special import expit
 
 from privopt.losses import (
     Absolute,
+    CappedExponential,
     CappedLogistic,
     Hinge,
     Huber,
@@ -61,6 +64,19 @@ def test_hinges(y):
 
 
 # ------------------------------------------------------------ the capped slope
+@pytest.mark.parametrize("p", [1e-6, 0.02, 0.3, 0.5, 0.77, 0.9999])
+def test_the_capped_exponential_is_least_at_the_log_odds(p):
+    """And its slopes are u(z) sigmoid, with the largest u that a cap of one half allows."""
+    loss, odds = CappedExponential(), np.array([math.log(p / (1 - p))])
+    one = np.ones(1)
+    balance = p * loss.slope(odds, one) + (1 - p) * loss.slope(odds, -one)
+    assert abs(balance[0]) < 1e-16
+    expected = p * loss.curvature(odds, one) + (1 - p) * loss.curvature(odds, -one)
+    assert expected[0] == pytest.approx(min(p, 1 - p) / 2, rel=1e-9) or p == 0.5
+    u = loss.slope(odds, -one) / expit(odds)
+    assert u[0] == pytest.approx(1 / (2 * expit(abs(odds[0]))), rel=1e-12)
+
+
 CAPS = (0.1, 0.3, 0.5, 0.7, 0.95, 1.0)
 every_cap = pytest.mark.parametrize("cap", CAPS)
 

@@ -9,6 +9,7 @@ import pytest
 
 from privopt.losses import (
     Absolute,
+    CappedExponential,
     CappedLogistic,
     Hinge,
     Huber,
@@ -23,6 +24,7 @@ from privopt.losses import (
 
 LOSSES = [
     Logistic(),
+    CappedExponential(),
     CappedLogistic(),
     CappedLogistic(cap=0.25),
     CappedLogistic(cap=0.8),
@@ -60,6 +62,8 @@ def kinks_of(loss: Loss, y: float) -> list[float]:
             return []
         case CappedLogistic(cap=1.0):
             return []
+        case CappedExponential():
+            return [0.0]
         case CappedLogistic(cap=cap):
             return [y * math.log(1 / cap - 1)]
         case Squared(residual_clip=w) | Huber(width=w) | SmoothedQuantile(width=w):
@@ -146,7 +150,7 @@ def test_one_signed_says_whether_the_slope_changes_its_sign(loss):
     slopes = [loss.slope(GRID, y) for y in labels_of(loss)]
     changes = any((s > 0).any() and (s < 0).any() for s in slopes)
     assert loss.one_signed is not changes
-    classifiers = Logistic | CappedLogistic | Hinge | SmoothedHinge
+    classifiers = Logistic | CappedExponential | CappedLogistic | Hinge | SmoothedHinge
     inner = loss.loss if isinstance(loss, Smoothed) else loss
     assert loss.classification is isinstance(inner, classifiers)
 

@@ -19,6 +19,7 @@ from privopt.noise import SeededSource, gaussian
 from privopt.oracle import CountRecords, Oracle, RowBounds
 from privopt.privacy import Budget, Certificate
 from privopt.privacy.amplified import cyclic_multiplier
+from privopt.privacy.certificate import RUN
 from privopt.privacy.factorizations import (
     BLT,
     Banded,
@@ -32,6 +33,7 @@ from privopt.privacy.factorizations import (
 )
 from privopt.privacy.participation import Participation
 from privopt.privacy.profiles import gaussian_mu
+from privopt.privacy.spend import spend
 
 pytestmark = pytest.mark.statistical
 STEPS = 16
@@ -172,7 +174,9 @@ def test_the_auditor_scores_a_stream_as_one_release():
     factorization = Honaker(4)
     run = streaming(factorization, 2.0)
     log = run(*ONE, SeededSource(0))
-    certificate = Certificate.from_log(log, Budget(50, DELTA), solver="test", private=False)
+    certificate = Certificate.of_run(
+        RUN, log, spend(log), Budget(50, DELTA), solver="test", private=False
+    )
     scores = attack(run, PAIR, runs=700)
     found = judge(*scores, Claim.of(certificate), confidence=1 - 1e-6)
     assert not found.refuted
@@ -189,7 +193,7 @@ def test_an_attack_on_banded_noise_over_sampled_groups_stays_below_its_certifica
     sigma = cyclic_multiplier(budget, 8, 2, rate)
     run = streaming(factorization, sigma, 2, rate)
     log = run(*ONE, SeededSource(0))
-    certificate = Certificate.from_log(log, budget, solver="test", private=False)
+    certificate = Certificate.of_run(RUN, log, spend(log), budget, solver="test", private=False)
     assert certificate.epsilon > 0.98 * 3.0
     claim = Claim.of(certificate)
     columns = factorization.encode(np.eye(8))[:, ::2]

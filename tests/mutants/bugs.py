@@ -53,6 +53,7 @@ from .checks import (
     kinds_of_objective_perturbation,
     law,
     logged,
+    long_rows,
     minimised,
     replayed,
     sources,
@@ -71,6 +72,7 @@ from .masks import masks
 from .mutant import Mutant
 from .nonconvex import nonconvex
 from .processes import processes
+from .runs import runs
 from .streams import streams
 from .torch_bugs import training
 from .torch_models import models
@@ -533,6 +535,16 @@ def _first_sums() -> Iterator[Mutant]:
             replayed(solver, "zero_out", DELTA),
             "replay",
         )
+    for name, power in (
+        ("neither shortened nor weighted", 0.0),
+        ("weighted by half the power", 0.5),
+    ):
+        yield Mutant(
+            f"standardized_objective: long rows {name}",
+            ((mapped.RowMap, "notes", _weighted(power)),),
+            long_rows(),
+            "closed form",
+        )
     yield Mutant(
         "standardized_objective: number of positive labels moved by a half",
         ((queries.CountPositive, "radius", lambda self: 0.5),),
@@ -541,10 +553,21 @@ def _first_sums() -> Iterator[Mutant]:
     )
 
 
+def _weighted(power: float) -> Any:
+    honest = mapped.RowMap.notes
+
+    def notes(self: Any, norms: np.ndarray) -> np.ndarray:
+        found = honest(self, norms)
+        found[:, 2] **= power
+        return found
+
+    return notes
+
+
 def _not_clipped(cls: Any, base: Any, row_map: Any) -> Any:
     norms = np.hypot(base.features(lambda X: mapped.scaled_norms(X, row_map)), row_map.column)
     factors = np.full_like(norms, 1 / row_map.clip_norm)
-    notes = np.column_stack([factors, factors * norms])
+    notes = np.column_stack([factors, factors * norms, np.ones_like(norms)])
     return cls(base.noted(notes).precise(), row_map)
 
 
@@ -603,14 +626,14 @@ def _stable() -> Iterator[Mutant]:
     ):
         yield Mutant(
             f"{solver}: a third of the minimiser's sensitivity",
-            ((Minimiser, "sensitivity", _smaller(Minimiser.output_sensitivity, 1 / 3)),),
+            ((Minimiser, "output_sensitivity", _smaller(Minimiser.output_sensitivity, 1 / 3)),),
             replayed(solver, relation, 0.0),
             "replay",
         )
     for solver in ("bolt_on_sgd", "phased_localization"):
         yield Mutant(
             f"{solver}: a quarter of the sensitivity",
-            ((StableSGD, "sensitivity", _smaller(StableSGD.output_sensitivity, 0.25)),),
+            ((StableSGD, "output_sensitivity", _smaller(StableSGD.output_sensitivity, 0.25)),),
             replayed(solver, "zero_out", 0.0),
             "replay",
         )
@@ -1108,6 +1131,7 @@ ALL: list[Mutant] = [
         output_sensitivity,
         glue,
         log,
+        runs,
         accounting,
         sampling,
         bits,

@@ -22,11 +22,14 @@ from privopt.audit.statistical import attack, judge
 from privopt.audit.table import Row, case
 from privopt.facts import Facts
 from privopt.geometry import Box, L1Ball, L2Ball, WholeSpace
-from privopt.losses import Huber, Logistic, Squared
+from privopt.losses import CappedExponential, Huber, Logistic, Squared
 from privopt.mechanisms import Gate
 from privopt.mechanisms.maps import VertexScores
 from privopt.noise import SeededSource, SilentSource
-from privopt.oracle import CoordinateClippedGradient, Oracle, RowBounds
+from privopt.oracle import CoordinateClippedGradient, Oracle, RowBounds, RowMap
+from privopt.oracle.mapped import MappedRows
+from privopt.oracle.objective import Objective
+from privopt.oracle.oracle import make_rows
 from privopt.oracle.sealed import KEY
 from privopt.privacy import Accountant, Certificate, Event, Log, Sampling, spend
 from privopt.privacy.accountant import charge_of
@@ -465,6 +468,26 @@ def sources() -> str | None:
 
 
 @cache
+def long_rows() -> Check:
+    """One record far out, weighted and not shortened: its gradient and its curvature are within
+    those of a row of norm one."""
+
+    def check() -> str | None:
+        row_map = RowMap(np.zeros(2), np.ones(2), 1.0, 1.0, shortening=0.0)
+        rows = make_rows(np.array([[4.0, 3.0]]), np.ones(1), RowBounds(math.inf, 1.0), True)
+        loss = CappedExponential()
+        one = Objective(MappedRows.build(rows, row_map), loss)  # type: ignore[arg-type]
+        slope = float(np.linalg.norm(one.gradient(np.zeros(3))))
+        bend = float(np.linalg.eigvalsh(one.hessian(np.zeros(3)))[-1])
+        if slope > loss.lipschitz * (1 + 1e-9):
+            return f"a gradient of {slope:.3g}, at most {loss.lipschitz:g} stated"
+        if bend > loss.smoothness * (1 + 1e-9):
+            return f"a curvature of {bend:.3g}, at most {loss.smoothness:g} stated"
+        return None
+
+    return check
+
+
 def minimised(name: str, delta: float) -> Check:
     """Without noise the released point is a minimiser to its certified tolerance."""
 

@@ -60,7 +60,10 @@ def refused(call: Callable[[], Any]) -> bool:
 
 def certified() -> str | None:
     """What left costs no more than the certificate says, and no more than the budget."""
-    online, tape = record(lambda X, y: feed(model(), 8), batch(0))
+    try:
+        online, tape = record(lambda X, y: feed(model(), 8), batch(0))
+    except Refused as refusal:
+        return f"refused: {refusal}"
     log = Log()
     for release in tape.releases:
         log.append(release.event)
@@ -75,7 +78,8 @@ def both_accounted() -> str | None:
     """A new stream does not forget the old one."""
     online = feed(model(), 4)
     before = online.epsilon_spent()
-    online.start_new_stream()
+    if refused(online.start_new_stream):
+        return "a new stream exceeds the budget"
     if online.epsilon_spent() < before * (1 - 1e-9):
         return "a new stream forgets what the old one has spent"
     if refused(lambda: feed(online, 4).privacy_):

@@ -23,6 +23,7 @@ from privopt.torch.compiled import CompiledSum
 from privopt.torch.convolutions import Convolved
 from privopt.torch.engine import Engine
 from privopt.torch.noise import TensorNoise
+from privopt.torch.oracle import ClippedSums
 from privopt.torch.pieces import Dense, Outer
 from privopt.torch.private import PrivateTraining
 
@@ -174,7 +175,7 @@ def training() -> Iterator[Mutant]:
         "a replaced record moves the sum by one clip norm",
         replayed("replace_one"),
         "replay",
-        (PrivateTraining, "_sensitivity", _one_norm),
+        (ClippedSums, "sensitivity", _one_norm),
     )
     yield mutant(
         "each piece is clipped by itself",
@@ -236,7 +237,7 @@ def _unclipped(self: Clip, squared: torch.Tensor, layers: int, margin: float) ->
     return torch.isfinite(squared).to(squared.dtype)
 
 
-RELEASE, REACH = PrivateTraining._release, PrivateTraining._sensitivity
+RELEASE, SENSITIVITY = PrivateTraining._release, ClippedSums.sensitivity
 
 
 def _by_drawn_size(self: PrivateTraining, total: torch.Tensor) -> None:
@@ -248,8 +249,8 @@ def _by_drawn_size(self: PrivateTraining, total: torch.Tensor) -> None:
         self._schedule.expected_batch_size = public
 
 
-def _one_norm(self: PrivateTraining, step: int) -> Any:
-    sensitivity = REACH(self, step)
+def _one_norm(self: ClippedSums, step: int) -> Any:
+    sensitivity = SENSITIVITY(self, step)
     return replace(sensitivity, radius=sensitivity.single)
 
 

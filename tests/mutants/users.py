@@ -20,7 +20,7 @@ from privopt.privacy.profiles import gaussian_mu
 from .mutant import Mutant
 
 CAP, DELTA = 3, 1e-5
-execute_module = import_module("privopt.solvers.execute")
+run_module = import_module("privopt.mechanisms.run")
 
 
 def fit(X: np.ndarray, y: np.ndarray, **how: Any) -> LogisticRegression:
@@ -104,7 +104,7 @@ def users() -> Iterator[Mutant]:
             replayed_users,
             "replay",
         )
-    everywhere = (planner_groups, execute_module, certificate_module)
+    everywhere = (planner_groups, run_module, certificate_module)
     yield Mutant(
         "users: charged as one record",
         tuple((module, "grouped", _ungrouped) for module in everywhere),

@@ -5,19 +5,35 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from privopt.losses import CappedLogistic, Huber, Logistic, SmoothedHinge, SmoothedQuantile
+from privopt.losses import (
+    CappedExponential,
+    CappedLogistic,
+    Huber,
+    Logistic,
+    SmoothedHinge,
+    SmoothedQuantile,
+)
 from privopt.numerics.newton import minimise_surely
 from privopt.oracle import RowBounds
 from privopt.oracle.objective import Objective
 from privopt.oracle.oracle import make_rows
 
-LOSSES = [SmoothedQuantile(0.3, 0.02), Huber(0.2), SmoothedHinge(0.1), CappedLogistic(), Logistic()]
+LOSSES = [
+    SmoothedQuantile(0.3, 0.02),
+    Huber(0.2),
+    SmoothedHinge(0.1),
+    CappedLogistic(),
+    CappedExponential(),
+    Logistic(),
+]
 
 
 def exact_slope(loss, z, y):
     match loss:
         case Logistic():
             return -y / (1 + mpmath.exp(y * z))
+        case CappedExponential():
+            return -y * mpmath.exp(-max(y * z, 0)) / 2
         case CappedLogistic(cap=c):
             return -y * min(1 / (1 + mpmath.exp(y * z)), mpmath.mpf(c))
         case Huber(width=w):

@@ -2,13 +2,14 @@
 
 import math
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
 
-from privopt.losses import CappedLogistic, Logistic
+from privopt.losses import CappedExponential, CappedLogistic, Logistic
 from privopt.noise import SeededSource
 from privopt.oracle import Oracle, RowBounds, RowMap
 from privopt.oracle.mapped import MappedRows
@@ -190,6 +191,41 @@ def test_the_objective_over_mapped_rows(form, loss):
     np.testing.assert_allclose(objective.hessian(theta), H, atol=1e-11)
     product = objective.hessian_product(objective.curvatures(theta), THETAS[0])
     np.testing.assert_allclose(product, H @ THETAS[0], atol=1e-11)
+
+
+@every_form
+@pytest.mark.parametrize("shortening", [0.0, 0.3, 0.75])
+def test_long_rows_are_weighted_where_they_are_not_shortened(form, shortening):
+    """Value, derivatives and the enclosed gradient are those of explicit rows and weights; and the
+    gradient and the Hessian of one record stay within those of a row of norm one."""
+    X, y = table()
+    row_map, theta = replace(MAPS["clip mixed"], shortening=shortening), THETAS[0]
+    signs = explicit(X, y, MAPS["clip mixed"])[1]
+    raw = np.column_stack([(X - row_map.centre) * row_map.scale, np.full(len(X), row_map.column)])
+    beyond = np.maximum(np.linalg.norm(raw, axis=1) / row_map.clip_norm, 1.0)
+    assert beyond.max() > 1.2
+    U = raw / (row_map.clip_norm * beyond**shortening)[:, None]
+    w = beyond ** (2 * shortening - 2)
+    assert (w * np.linalg.norm(U, axis=1)).max() <= 1 + 1e-15
+    assert (w * np.linalg.norm(U, axis=1) ** 2).max() <= 1 + 1e-15
+    loss = CappedExponential()
+    objective = Objective(mapped(X, y, row_map, form), loss)
+    z = U @ theta
+    assert objective.value(theta) == pytest.approx(w @ loss.value(z, signs), rel=1e-12)
+    gradient = (w * loss.slope(z, signs)) @ U
+    np.testing.assert_allclose(objective.gradient(theta), gradient, atol=1e-11)
+    H = U.T @ ((w * loss.curvature(z, signs))[:, None] * U)
+    np.testing.assert_allclose(objective.hessian(theta), H, atol=1e-11)
+    product = objective.hessian_product(objective.curvatures(theta), THETAS[0])
+    np.testing.assert_allclose(product, H @ THETAS[0], atol=1e-11)
+    enclosed = objective.enclosed(theta, np.zeros_like(theta))
+    assert np.linalg.norm(enclosed.value - gradient) <= enclosed.error + 1e-12
+    assert enclosed.error < 1e-10
+    for i in range(len(X)):
+        one = Objective(mapped(X[i : i + 1], y[i : i + 1], row_map, form), loss)
+        assert np.linalg.norm(one.gradient(theta)) <= loss.lipschitz * (1 + 1e-9)
+        top = np.linalg.eigvalsh(one.hessian(theta))[-1]
+        assert top <= loss.smoothness * (1 + 1e-9)
 
 
 # ------------------------------------------------------------ the clip

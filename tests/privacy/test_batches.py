@@ -18,6 +18,7 @@ from privopt import Budget
 from privopt.privacy import Accountant, Certificate, Event, Log, Refused, Sampling
 from privopt.privacy import certificate_schema as schema
 from privopt.privacy.batches import batch_charge
+from privopt.privacy.certificate import RUN
 from privopt.privacy.convolve import epsilon_of, self_composed
 from privopt.privacy.kinds import (
     FixedSizeGaussian,
@@ -29,7 +30,7 @@ from privopt.privacy.kinds import (
 )
 from privopt.privacy.profiles import gaussian_epsilon
 from privopt.privacy.sampled import fixed_size_distribution, poisson_distribution
-from privopt.privacy.spend import Step
+from privopt.privacy.spend import Step, spend
 
 LIBRARY = {False: NeighboringRelation.REPLACE_SPECIAL, True: NeighboringRelation.REPLACE_ONE}
 
@@ -221,7 +222,7 @@ def test_a_certificate_names_the_design():
         design = Sampling(0.1, fixed_size=view % 2 == 0)
         log.append(Event("Gaussian", (GaussianKind(0.5, 0.25),), view=view, sampling=design))
     budget = Budget(5.0, 1e-6, "replace_one")
-    made = Certificate.from_log(log, budget, solver="x", private=True)
+    made = Certificate.of_run(RUN, log, spend(log), budget, solver="x", private=True)
     text = made.to_json()
     jsonschema.validate(json.loads(text), schema())
     assert Certificate.from_json(text) == made

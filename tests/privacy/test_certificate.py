@@ -20,7 +20,7 @@ from privopt.privacy import (
     charge_of,
     spend,
 )
-from privopt.privacy.certificate import round_up
+from privopt.privacy.certificate import RUN, round_up
 from privopt.privacy.events import RunningSumPath, RunningSumPosition
 from privopt.privacy.kinds import BoundedRange, Concentrated, GaussianKind, ObjectiveGaussian, Pure
 
@@ -33,8 +33,9 @@ def log_of(*events):
 
 
 def certify(log, epsilon=50.0, delta=1e-5, relation="zero_out", **more):
-    more = {"solver": "a_solver", "private": True, **more}
-    return Certificate.from_log(log, Budget(epsilon, delta, relation, "person"), **more)
+    more = {"solver": "a_solver", "private": True, "planned": spend(log), **more}
+    budget = Budget(epsilon, delta, relation, "person")
+    return Certificate.of_run(RUN, log, more.pop("planned"), budget, **more)
 
 
 def released(*kinds, **more):

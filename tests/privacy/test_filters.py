@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from scipy.special import expit, ndtri
 
 from privopt.privacy import Accountant, Budget, Sampling, Spend, charge_of
 from privopt.privacy.filters import (
+    DELTA_UNITS,
     EPSILON_UNITS,
     SQUARE_UNITS,
     Cost,
@@ -23,6 +25,7 @@ from privopt.privacy.filters import (
     gaussian_square,
     rest,
     spent,
+    square_beside,
 )
 from privopt.privacy.kinds import BoundedRange, Concentrated, GaussianKind, ObjectiveGaussian, Pure
 from privopt.privacy.profiles import gaussian_delta, gaussian_epsilon, gaussian_mu
@@ -136,7 +139,7 @@ def test_the_filter_withstands_who_chooses_after_seeing():
 
 # ---------------------------------------------------------------- amounts
 def test_gaussian_fits_add_up_as_the_accountant_says():
-    left = Remaining.whole(BUDGET, "auto")
+    left = Remaining.whole(BUDGET, "gaussian")
     union: Counter = Counter()
     for k in range(1, 8):
         charge = charge_of(GaussianKind(0.05 * k, 0.05 * k), count=k)
@@ -190,15 +193,16 @@ def test_auto_turns_gaussian_once_and_only_for_gaussian_noise():
     left = left.after(cost(GaussianKind(0.01, 0.01)))
     assert left.gaussian
     assert left.square < SQUARE_UNITS * gaussian_mu(*room) ** 2
-    assert left.after(cost(ObjectiveGaussian(0.05, 0.1, True))) is None
+    assert left.after(cost(ObjectiveGaussian(0.05, 0.1, True))) is None  # no Gaussian known yet
     assert left.after(cost(Pure(0.1))) is not None
 
 
 def test_the_passage_leaves_what_the_rest_allows():
     """(e, d) basic first, then a Gaussian account of the remaining (epsilon, delta)."""
     left = Remaining.whole(BUDGET, "auto").after(cost(Pure(2.0)))
-    mu = gaussian_mu(1.0, BUDGET.delta)
-    assert left.after(cost(GaussianKind(1.0001 * mu, mu))) is None
+    kept = BUDGET.delta / 20
+    mu = gaussian_mu(1.0, (BUDGET.delta - kept) / (1 - kept))
+    assert not left.turns(cost(GaussianKind(1.0001 * mu, mu)))
     assert rest(BUDGET, left.after(cost(GaussianKind(0.9999 * mu, mu))))[0] < 0.02
 
 
@@ -219,6 +223,65 @@ def test_sampled_fits_are_charged_with_their_own_epsilon():
     found = Cost.of(Spend({(): charge}), Budget(1.01 * epsilon, 1e-6))
     assert found.epsilon >= epsilon * EPSILON_UNITS
     assert found.square is None
+
+
+LOSSES = {
+    "sampled": Counter({Step(Sampling(0.05), (GaussianKind(0.8, 0.8),)): 40}),
+    "rare": Counter({Step(Sampling(0.01), (GaussianKind(1.2, 1.2),)): 30}),
+    "dense": Counter({Step(Sampling(0.7), (GaussianKind(0.2, 0.2),)): 21}),
+    "objective": charge_of(ObjectiveGaussian(0.2, 0.1, True)),
+    "beside": charge_of(Pure(0.3)) + Counter({Step(Sampling(0.1), (GaussianKind(0.5, 0.5),)): 9}),
+}
+
+
+@pytest.mark.parametrize("neighbouring", ["zero_out", "replace_one"])
+@pytest.mark.parametrize("name", list(LOSSES))
+def test_a_gaussian_beside_a_part_of_delta_lies_above_other_losses(name, neighbouring):
+    """At epsilons between those it was made from; and not much above."""
+    charge, accountant = LOSSES[name], Accountant(neighbouring)
+    aside = 1e-9
+    square = square_beside(charge, neighbouring, aside)
+    mu = math.sqrt(square)
+    end, tight = accountant.epsilon(charge, aside), 0.0
+    for epsilon in np.linspace(0.0, 1.2 * end, 23):
+        allowed = aside + (1 - aside) * gaussian_delta(epsilon, mu)
+        found = accountant.delta(charge, epsilon)
+        assert found <= allowed * (1 + 2e-3) + 1e-12
+        tight = max(tight, found / allowed)
+    assert tight > 0.5
+    # What a single accountant says of two such fits is less than the account takes.
+    twice = accountant.epsilon(Counter({k: 2 * n for k, n in charge.items()}), 1e-6)
+    assert twice <= gaussian_epsilon(math.sqrt(2 * square), 1e-6 - 2 * aside) * (1 + 1e-9)
+
+
+def test_a_gaussian_account_takes_sampled_steps_and_objective_perturbation():
+    whole = Remaining.whole(Budget(6.0, 1e-6), "auto")
+    left = whole.after(cost(GaussianKind(0.01, 0.01)))
+    assert left.aside == left.delta // 20
+    for charge in LOSSES.values():
+        epsilon = Accountant().epsilon(charge, 1e-7)
+        budget = Budget(epsilon * 1.001, 1e-7)
+        planned = Spend({(): charge})
+        assert Cost.of(planned, budget).square is None
+        price = Cost.of(planned, budget, gaussian=True)
+        assert price.covers(charge, "zero_out")
+        assert not replace(price, square=int(price.square * 0.99)).covers(charge, "zero_out")
+        after = left.after(price)
+        assert after is not None
+        assert after.square == left.square - price.square
+        assert after.aside == left.aside - price.aside
+        assert after.refunded(price, was_gaussian=True) == left
+        left = after
+    assert replace(left, aside=0).after(price) is None  # nothing is kept for it any more
+
+
+def test_the_parts_of_a_gaussian_account_make_up_its_budget():
+    """aside + (1 - aside) delta_G(epsilon; mu) = delta: the pair is dominated by the budget."""
+    left = Remaining.whole(BUDGET, "auto").as_gaussian()
+    aside, mu = left.aside / DELTA_UNITS, math.sqrt(left.square / SQUARE_UNITS)
+    whole = aside + (1 - aside) * gaussian_delta(BUDGET.epsilon, mu)
+    assert whole <= BUDGET.delta * (1 + 1e-6)
+    assert whole == pytest.approx(BUDGET.delta, rel=1e-6)
 
 
 @given(st.floats(1e-6, 50.0), st.integers(1, 9))

@@ -14,13 +14,13 @@ import pytest
 import scipy.sparse as sp
 from scipy import stats
 from scipy.optimize import brentq
-from scipy.special import expit, log_ndtr, ndtr
+from scipy.special import log_ndtr, ndtr
 
 from privopt import Budget, Problem, Refused, solve
 from privopt.audit import Tape, hostile_pairs, noise_p_value, replay
 from privopt.facts import Facts
 from privopt.geometry import Box, L2Ball, WholeSpace
-from privopt.losses import CappedLogistic, Hinge, Huber, Logistic, Squared
+from privopt.losses import Hinge, Huber, Logistic, Squared
 from privopt.mechanisms import Gate, on_grid
 from privopt.mechanisms import objective_perturbation as perturbation
 from privopt.mechanisms.standardizer import norm_bound
@@ -125,7 +125,7 @@ def test_the_certificate_holds_every_release(relation, epsilon):
     assert [event.kinds[0].mu for event in log] == pytest.approx([1 / m for m in stated])
     last = log[3].kinds
     assert [type(kind) for kind in last] == [ObjectiveGaussian, GaussianKind]
-    assert last[0].log_determinant == pytest.approx(math.log1p(0.25 / s.regularisation))
+    assert last[0].log_determinant == pytest.approx(math.log1p(0.5 / s.regularisation))
     assert last[0].one_signed
     assert last[1].mu == pytest.approx(1 / s.output_multiplier)
     # Certified charges are those, all of them, on the cell of all records.
@@ -142,11 +142,14 @@ def test_the_certificate_holds_every_release(relation, epsilon):
 
 
 @every_relation
-def test_shares_of_the_budget(relation):
-    plan = make_plan(2.0, 1e-5, relation)
+@pytest.mark.parametrize(("n", "labels"), [(10_000, 0.01), (1000, None), (20, 0.3)])
+def test_shares_of_the_budget(relation, n, labels):
+    """Few records leave more of the budget for the rate of positive labels."""
+    plan = make_plan(2.0, 1e-5, relation, n=n)
     mu = gdp_mu(2.0, 1e-5)
     first = [kind.mu**2 / mu**2 for kind in kinds_of(declare(plan))[:3]]
-    assert first == pytest.approx([0.02, 0.10, 0.01], rel=1e-4)
+    labels = labels or max(0.01, (20 / (n * mu)) ** 2)
+    assert first == pytest.approx([0.02, 0.10, labels], rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -271,11 +274,11 @@ def test_lambda_and_every_other_setting_are_public(delta):
 
 def test_lambda_is_that_of_the_public_expected_size():
     """The minimiser of E||b||^2 / (2 lambda) + lambda R^2 / 2 with R = 2.4 sqrt(p)."""
-    plan = make_plan(1.0, 1e-6, features=19)
+    plan = make_plan(1.0, 1e-6, n=100_000, features=19)
     lam, p = plan.settings.regularisation, 20
 
     def risk(lam):
-        c = math.log1p(0.25 / lam)
+        c = math.log1p(0.5 / lam)
         if 0.99 - c <= 0:
             return math.inf
         square = gdp_mu(0.99 - c, 1e-6) ** 2 - 0.13 * gdp_mu(1.0, 1e-6) ** 2
@@ -311,9 +314,9 @@ def test_replay_on_hostile_neighbours(relation, delta):
 # ------------------------------------------------------------ more classes, pure, choices
 @every_relation
 def test_classes_share_one_standardisation(relation):
-    plan = make_plan(3.0, 1e-6, relation, n=300, repeats=3)
-    X, y = table(300)
-    labels = [y, -y, np.where(np.arange(300) % 3 == 0, 1.0, -1.0)]
+    plan = make_plan(3.0, 1e-6, relation, n=3000, repeats=3)
+    X, y = table(3000)
+    labels = [y, -y, np.where(np.arange(3000) % 3 == 0, 1.0, -1.0)]
     answer, certificate = execute(plan, oracles_for(plan, X, *labels), SeededSource(0))
     assert len(answer) == 3
     assert answer.row_map is not None
@@ -336,7 +339,7 @@ def test_classes_share_one_standardisation(relation):
 @pytest.mark.parametrize("repeats", [1, 3])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
 def test_the_pure_variant_adds_up_to_epsilon(relation, repeats, epsilon):
-    plan = make_plan(epsilon, 0.0, relation, n=300, repeats=repeats)
+    plan = make_plan(epsilon, 0.0, relation, n=100_000, repeats=repeats)
     log = declare(plan)
     kinds = kinds_of(log)
     assert all(isinstance(kind, Pure) for kind in kinds)
@@ -359,46 +362,63 @@ def test_pure_noise_may_be_chosen_at_a_positive_delta():
         make_plan(1.0, 0.0, noise="gaussian")
 
 
-def test_cap_and_clip_may_be_chosen():
-    default, other = make_plan(), make_plan(cap=1.0, clip=1.2)
-    assert (default.settings.cap, default.settings.clip) == (0.5, 0.8)
-    assert (other.settings.cap, other.settings.clip) == (1.0, 1.2)
+def test_clip_and_shortening_may_be_chosen():
+    default, other = make_plan(), make_plan(shortening=0.25, clip=1.2)
+    assert default.settings.clip == 0.8
+    assert (other.settings.shortening, other.settings.clip) == (0.25, 1.2)
     X, y = table()
     _, certificate = execute(other, oracles_for(other, X, y), SeededSource(0))
     assert certificate.epsilon <= 1.0
-    assert certificate.settings["cap"] == 1.0
-    with pytest.raises(ValueError, match="cap"):
-        make_plan(cap=1.5)
+    assert certificate.settings["shortening"] == 0.25
+    with pytest.raises(ValueError, match="shortening"):
+        make_plan(shortening=1.5)
     with pytest.raises(ValueError, match="no setting named 'speed'"):
         make_plan(speed=3)
 
 
+def test_the_more_the_records_say_the_less_are_rows_shortened():
+    """n mu / p decides: rows are shortened below 64, and only weighted from 1024 on."""
+    mu, taken = gdp_mu(1.0, 1e-6), []
+    for strength in (30, 63, 130, 512, 1030):
+        plan = make_plan(n=math.ceil(5 * strength / mu))
+        taken.append(plan.settings.shortening)
+    assert taken[:2] == [1.0, 1.0]
+    assert taken[2] == pytest.approx(0.745, abs=0.01)
+    assert taken[3] == pytest.approx(0.25, abs=0.01)
+    assert taken[4] == 0.0
+    assert make_plan(n=10).settings.doubt > 0
+    assert make_plan(n=1000).settings.doubt == 0
+
+
+@pytest.mark.parametrize("shortening", [0.0, 0.4, 1.0])
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array, lambda X: X.astype(np.float32)])
-def test_without_noise_it_is_the_minimiser_it_states(form):
+def test_without_noise_it_is_the_minimiser_it_states(form, shortening):
     """At a huge epsilon: the capped loss of mapped rows plus the ridge is stationary, and the
-    returned coefficients give the mapped scores of unclipped rows."""
+    returned coefficients give the scores of rows as they are."""
     X, y = table(2000)
-    plan = make_plan(1e5, 1e-6, n=2000)
+    plan = make_plan(1e5, 1e-6, n=2000, shortening=shortening)
     tape = Tape()
     gate = Gate(SeededSource(0), hook=tape)
     answer = SOLVER.run_all(oracles_for(plan, form(X), y), gate, PROBLEM, plan.settings)
     row_map, theta = answer.row_map, tape.releases[-1].result
     V = np.column_stack([(X - row_map.centre) * row_map.scale, np.full(2000, row_map.column)])
     norms = np.linalg.norm(V, axis=1)
-    V /= np.maximum(norms, row_map.clip_norm)[:, None]
+    beyond = np.maximum(norms / row_map.clip_norm, 1.0)
+    assert (beyond > 1.5).any()
+    U = V / (row_map.clip_norm * beyond**shortening)[:, None]
+    weights = beyond ** (2 * shortening - 2)
     start = np.array(tape.releases[-1].mechanism.centre)
-    slopes = -y * np.minimum(expit(-y * (V @ theta)), 0.5)
-    gradient = V.T @ slopes + plan.settings.regularisation * (theta - start)
+    slopes = -0.5 * y * weights * np.exp(-np.maximum(y * (U @ theta), 0.0))
+    gradient = U.T @ slopes + plan.settings.regularisation * (theta - start)
     assert np.linalg.norm(gradient) < 2e-3 * 2000
-    short = norms <= row_map.clip_norm
-    assert short.any()
     coefficients = answer.thetas[0]
     scores = X @ coefficients[:-1] + coefficients[-1] * PROBLEM.intercept
-    np.testing.assert_allclose(scores[short], (V @ theta)[short], atol=1e-4 * np.abs(scores).max())
+    linear = V @ theta / row_map.clip_norm
+    np.testing.assert_allclose(scores, linear, atol=1e-4 * np.abs(scores).max())
     # The start is the intercept-only model of the label count.
     share = float(np.clip(tape.releases[2].result[0] / 2000, 0.01, 0.99))
     assert start[-1] * row_map.column / row_map.clip_norm == pytest.approx(
-        CappedLogistic().margin(share)
+        math.log(share / (1 - share)), rel=1e-6
     )
     np.testing.assert_array_equal(start[:-1], 0.0)
 
@@ -557,10 +577,12 @@ class Attack:
         ratio += gaussian_ratio(positive, np.zeros(1), np.ones(1), s.label_multiplier)
         # The last: the noise that each data set needs to explain theta, and the determinants.
         V = np.column_stack([(self.present - row_map.centre) * row_map.scale, np.full(6, 2.0)])
-        V /= np.maximum(np.linalg.norm(V, axis=1), row_map.clip_norm)[:, None]
+        beyond = np.maximum(np.linalg.norm(V, axis=1) / row_map.clip_norm, 1.0)
+        V /= (row_map.clip_norm * beyond**s.shortening)[:, None]
+        weights = beyond ** (2 * s.shortening - 2)
         margins = self.labels * (V @ theta)
-        slopes = -self.labels * np.minimum(expit(-margins), 0.5)
-        curvatures = np.where(margins > 0, expit(margins) * expit(-margins), 0.0)
+        slopes = -0.5 * self.labels * weights * np.exp(-np.maximum(margins, 0.0))
+        curvatures = np.where(margins > 0, 0.5 * weights * np.exp(-margins), 0.0)
         lam, sigma = s.regularisation, 0.5 * s.noise_multiplier
         pull = lam * (theta - np.array(last.centre))
         for sign, keep in ((1, slice(None)), (-1, slice(0, 5))):
@@ -605,8 +627,13 @@ almost tight, and so is the attack."""
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("epsilon", "choices", "runs", "power"),
-    [(1.0, STIFF, 2500, 0.25), (4.0, {}, 1800, 0.3), (4.0, STIFF, 1200, 0.3)],
-    ids=["1, stiff", "4", "4, stiff"],
+    [
+        (1.0, STIFF, 2500, 0.2),
+        (4.0, {}, 1200, 0.2),
+        (4.0, STIFF, 1200, 0.25),
+        (4.0, STIFF | {"shortening": 0.0}, 1200, 0.2),
+    ],
+    ids=["1, stiff", "4", "4, stiff", "4, weighted"],
 )
 def test_the_certificate_is_never_exceeded(epsilon, choices, runs, power):
     """A 95 % lower bound from all releases together: false alarms below 5 %, none on this seed.

@@ -226,7 +226,7 @@ def halfway(rank: int, folder: Path) -> Any:
     with patch.object(Processes, "gather", gather):
         said = refusal(lambda: private.step(loss, x, targets=y))
     unmoved = torch.equal(before, weights(private)) and private.steps_done == 1
-    return said, unmoved, len(private._gate.log), private.epsilon_spent()
+    return said, unmoved, len(private._run.log), private.epsilon_spent()
 
 
 def refused(rank: int, folder: Path) -> Any:
@@ -314,7 +314,7 @@ def mixed(rank: int, folder: Path) -> Any:
     private.load_state_dict(legs[rank])
     x, y = next(iter(private.loader))
     found["legs"] = refusal(lambda: private.step(loss, x, targets=y))
-    found["unmoved"] = private.steps_done, len(private._gate.log)
+    found["unmoved"] = private.steps_done, len(private._run.log)
     behind = training(noise="blt", random_state=2)
     if rank == 0:
         behind.load_state_dict(torch.load(folder.parent / "saved2" / "blt-of-0"))

@@ -231,7 +231,7 @@ def test_an_interrupted_step_is_over(noise, monkeypatch):
         else:
             private.step(cross_entropy, x, targets=y)
     run(private, 2)
-    assert private.steps_done == private.steps == len(private._gate.log)
+    assert private.steps_done == private.steps == len(private._run.log)
     assert private.certificate().epsilon <= 2.0
 
 

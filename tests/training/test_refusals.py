@@ -146,7 +146,7 @@ def test_a_mistake_costs_nothing(name, noise):
     with pytest.raises((Refused, ValueError, RuntimeError), match=words):
         action(private, x, y)
     assert torch.equal(before, weights(private.model))
-    assert private.epsilon_spent() == private.steps_done == len(private._gate.log) == 0
+    assert private.epsilon_spent() == private.steps_done == len(private._run.log) == 0
     assert all(p.grad is None for p in private.model.parameters())
     private.step(cross_entropy, x, targets=y)
     assert private.steps_done == 1

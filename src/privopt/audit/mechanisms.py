@@ -37,14 +37,16 @@ from privopt.mechanisms import (
     NormGamma,
     PermuteAndFlip,
     ReportNoisyMax,
+    Run,
+    rehearsed,
 )
 from privopt.noise import SeededSource, Source
 from privopt.oracle import ClippedGradient, Oracle
 from privopt.oracle.counting import grid_step, whole_steps
+from privopt.oracle.made_up import made_up
 from privopt.oracle.rows import RowBounds
-from privopt.oracle.sealed import KEY, Sealed
 from privopt.oracle.sensitivity import Grid, Sensitivity
-from privopt.privacy import Budget, Certificate, Log
+from privopt.privacy import Budget, Log
 from privopt.privacy.factorizations import Tree
 from privopt.privacy.profiles import gaussian_mu
 from privopt.problem import Problem
@@ -105,15 +107,32 @@ def diagonal(side: int, runs: int) -> tuple[sp.csr_array, np.ndarray]:
     return sp.diags_array(np.ones(runs)).tocsr(), np.full(runs, math.nan if side else FAR)
 
 
-def _certified(log: Log, epsilon: float, delta: float, relation: Any = "zero_out") -> Claim:
+Story = Callable[[Gate, Any, np.ndarray, Source], Any]
+"""Releases through a gate, from two arrays and the source of their oracles."""
+
+
+def _certified(
+    story: Callable[[Gate], Any], epsilon: float, delta: float, relation: Any = "zero_out"
+) -> Claim:
+    """What a run certifies; it releases made-up numbers, so they serve its rehearsal too."""
     budget = Budget(epsilon * (1 + 1e-9), delta, relation)
-    return Claim.of(Certificate.from_log(log, budget, solver="audit", private=False))
+    run = Run(budget, rehearsed(lambda gate, _: story(gate)), SeededSource(0), what="audit")
+    run.pay(None)
+    story(run.gate)
+    return Claim.of(run.certify())
 
 
-def _claim(run: Trial, data: Any, epsilon: float, delta: float) -> Claim:
-    """What the events of a single run certify."""
+def _case(story: Story, data: Any, epsilon: float, delta: float) -> Case:
+    """Runs side by side of a story, and what a single one of them certifies."""
+
+    def run(X: Any, y: np.ndarray, source: Source) -> Log:
+        gate = Gate(source, hook=HOOK.get())
+        story(gate, X, y, source)
+        return gate.log
+
     X, y = data(0, 1)
-    return _certified(run(X, y, SeededSource(0)), epsilon, delta)
+    claim = _certified(lambda gate: story(gate, X, y, SeededSource(0)), epsilon, delta)
+    return Case(side_by_side(run, data), claim)
 
 
 def _additive(mechanism: Mechanism, epsilon: float, delta: float) -> Case:
@@ -126,12 +145,10 @@ def _additive(mechanism: Mechanism, epsilon: float, delta: float) -> Case:
         values = np.full(runs, 1.0 - side)
         return (values if grid is None else whole_steps(values, grid.step)), values
 
-    def run(values: np.ndarray, _: np.ndarray, source: Source) -> Log:
-        gate = Gate(source, hook=HOOK.get())
-        gate.release(mechanism, Sealed(KEY, values, sensitivity))
-        return gate.log
+    def story(gate: Gate, values: np.ndarray, _: np.ndarray, source: Source) -> None:
+        gate.release(mechanism, made_up(values, sensitivity))
 
-    return Case(side_by_side(run, data), _claim(run, data, epsilon, delta))
+    return _case(story, data, epsilon, delta)
 
 
 def _solver(name: str, epsilon: float, **choices: Any) -> Case:
@@ -140,12 +157,10 @@ def _solver(name: str, epsilon: float, **choices: Any) -> Case:
     facts = Facts(problem, records, 1, "zero_out")
     settings = solver.settings(facts, Budget(epsilon, DELTA), n_iter=STEPS, **choices)
 
-    def run(X: Any, y: np.ndarray, source: Source) -> Log:
-        gate = Gate(source, hook=HOOK.get())
+    def story(gate: Gate, X: Any, y: np.ndarray, source: Source) -> None:
         solver.run(_oracle(X, y, source), gate, problem, settings)
-        return gate.log
 
-    return Case(side_by_side(run, diagonal), _claim(run, diagonal, epsilon, DELTA))
+    return _case(story, diagonal, epsilon, DELTA)
 
 
 def _oracle(X: Any, y: np.ndarray, source: Source, relation: Any = "zero_out") -> Oracle:
@@ -171,14 +186,12 @@ def _tree(epsilon: float) -> Case:
         X = sp.vstack([X, sp.csr_array((later, runs))], format="csr")
         return X, np.append(y, np.full(later, math.nan))
 
-    def run(X: Any, y: np.ndarray, source: Source) -> Log:
-        gate = Gate(source, hook=HOOK.get())
+    def story(gate: Gate, X: Any, y: np.ndarray, source: Source) -> None:
         stream = CorrelatedGaussian(mechanism.factorization, mechanism.multiplier)
         for part in _oracle(X, y, source).blocks(TREE_STEPS):
             gate.release(stream, part.everything().ask(query))
-        return gate.log
 
-    return Case(side_by_side(run, data), _claim(run, data, epsilon, DELTA))
+    return _case(story, data, epsilon, DELTA)
 
 
 # ---------------------------------------------------------------- one by one
@@ -200,14 +213,13 @@ def _choice(mechanism: Mechanism, first: np.ndarray, epsilon: float) -> Case:
     """Whether candidate 0 is chosen; on the second data set its score is lower by the range."""
     sensitivity = Sensitivity("range", 1.0, 1.0)
     lowered = np.append(first[0] - 1.0, first[1:])
-    sealed = [Sealed(KEY, scores, sensitivity) for scores in (first, lowered)]
+    sealed = [made_up(scores, sensitivity) for scores in (first, lowered)]
 
     def release(side: int, gate: Gate) -> float:
         return float(gate.release(mechanism, sealed[side]) == 0)
 
-    gate = Gate(SeededSource(0))
-    release(0, gate)
-    return Case(one_by_one(release), _certified(gate.log, epsilon, 0.0))
+    claim = _certified(lambda gate: release(0, gate), epsilon, 0.0)
+    return Case(one_by_one(release), claim)
 
 
 def rare(epsilon: float) -> float:
@@ -224,15 +236,14 @@ def rare(epsilon: float) -> float:
 
 def _norm_gamma(epsilon: float) -> Case:
     mechanism, sensitivity = NormGamma(1 / epsilon), Sensitivity("l2", 1.0, 1.0)
-    sealed = [Sealed(KEY, np.array([value]), sensitivity) for value in (1.0, 0.0)]
+    sealed = [made_up(np.array([value]), sensitivity) for value in (1.0, 0.0)]
 
     def release(side: int, gate: Gate) -> float:
         seen = float(gate.release(mechanism, sealed[side])[0])
         return abs(seen) - abs(seen - 1)
 
-    gate = Gate(SeededSource(0))
-    release(0, gate)
-    return Case(one_by_one(release), _certified(gate.log, epsilon, 0.0))
+    claim = _certified(lambda gate: release(0, gate), epsilon, 0.0)
+    return Case(one_by_one(release), claim)
 
 
 def _objective(epsilon: float) -> Case:
@@ -245,17 +256,16 @@ def _objective(epsilon: float) -> Case:
     budget = Budget(epsilon, 0.0, "replace_one")
     facts = Facts(problem, 1, 1, "replace_one")
     settings: Settings = solver.settings(facts, budget, noise="pure", regularisation=1e4)
-    sides = [
-        _oracle(np.ones((1, 1)), np.array([label]), SeededSource(0), "replace_one")
-        for label in (FAR, -FAR)
-    ]
 
-    def release(side: int, gate: Gate) -> float:
-        return float(solver.run(sides[side], gate, problem, settings)[0])
+    def oracle(label: float) -> Oracle:
+        return _oracle(np.ones((1, 1)), np.array([label]), SeededSource(0), "replace_one")
 
-    gate = Gate(SeededSource(0))
-    release(0, gate)
-    return Case(one_by_one(release), _certified(gate.log, epsilon, 0.0, "replace_one"))
+    def released(asked: Oracle, gate: Gate) -> float:
+        return float(solver.run(asked, gate, problem, settings)[0])
+
+    sides = [oracle(FAR), oracle(-FAR)]
+    claim = _certified(lambda gate: released(oracle(FAR), gate), epsilon, 0.0, "replace_one")
+    return Case(one_by_one(lambda side, gate: released(sides[side], gate)), claim)
 
 
 # ---------------------------------------------------------------- the table

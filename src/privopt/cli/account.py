@@ -80,6 +80,7 @@ def account(
     replacing a record moves the sum twice as far, and that factor is applied here.
     """
     from privopt.privacy import Accountant, Sampling
+    from privopt.privacy.budget import records_moved
     from privopt.privacy.certificate import round_up
     from privopt.privacy.conversions import gaussian_conversion
     from privopt.privacy.kinds import GaussianKind
@@ -88,7 +89,7 @@ def account(
     with plain_errors():
         _check(noise_multiplier, epsilon, delta, steps, questions)
         accountant = Accountant(neighbouring.value)
-        factor = 2 if neighbouring is Relation.replace_one else 1
+        factor = records_moved(neighbouring.value)
         sampling = Sampling(sampling_rate, fixed_size and sampling_rate < 1)
         stream, size, count = None, 1.0, steps
         if noise is not None:

@@ -142,15 +142,8 @@ class LinearModel(Portable, ABC):
         problem = self._problem(n, features)
         X = aside._design(X)
         repeats = len(targets.labels)
-        facts = Facts(
-            problem,
-            n,
-            problem.dimension(X.shape[1]),
-            budget.neighbouring,
-            repeats,
-            sparse=sp.issparse(X),
-            group=self.rows_per_user or 1,
-        )
+        group = self.rows_per_user or 1
+        facts = Facts.of_rows(problem, X, n, budget.neighbouring, repeats=repeats, group=group)
         plan = self._plan(facts, budget)
 
         def read() -> list[Oracle]:
@@ -186,7 +179,7 @@ class LinearModel(Portable, ABC):
             self.feature_names_in_ = aside.feature_names_in_
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_  # of an earlier fit
-        self._row_map, self.data_norm_ = answer.row_map, None
+        self._row_map, self._clipped, self.data_norm_ = answer.row_map, answer.clipped, None
         if answer.row_map is None and answer.data_norm != math.inf:
             self.data_norm_ = answer.data_norm or self._unit_norm()
         self._keep(coef, intercept)
@@ -257,7 +250,7 @@ class LinearModel(Portable, ABC):
             coef = coef * declared.scale
         X = tamed(self._finite(X))
         scores = np.asarray(X @ coef.T)
-        if self._row_map is not None:
+        if self._row_map is not None and self._clipped:
             factors = self._row_map.factors(X) * self._row_map.clip_norm
             return (scores + intercept) * factors[:, None]
         if self.data_norm_ is not None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from privopt.estimators.linear_classifier import LinearClassifier
 from privopt.estimators.probabilities import probabilities
-from privopt.losses import Logistic
+from privopt.losses import CappedLogistic, Logistic, Loss
 
 
 class LogisticRegression(LinearClassifier):
@@ -60,6 +60,11 @@ class LogisticRegression(LinearClassifier):
     discrete_noise : bool or "auto", default="auto"
         Releases in exact integers: "auto" where the solver can, True or refuse, False in floating
         point.
+    link : {"logit", "capped"}, default="logit"
+        What scores mean. With ``"logit"`` they are log-odds, linear in the columns. ``"capped"``
+        minimises the logistic loss with its slope capped at 1/2 and, with ``bounds``, predicts from
+        clipped rows: classes are nearly the same, on some data probabilities are better, but
+        coefficients are not log-odds and there is no plain model to export.
 
     Attributes
     ----------
@@ -106,6 +111,7 @@ class LogisticRegression(LinearClassifier):
         ledger: Any = None,
         dataset: str | None = None,
         discrete_noise: bool | str = "auto",
+        link: str = "logit",
     ) -> None:
         super().__init__(
             epsilon,
@@ -124,13 +130,24 @@ class LogisticRegression(LinearClassifier):
             dataset,
             discrete_noise,
         )
+        self.link = link
 
-    def _loss(self) -> Logistic:
-        return Logistic()
+    def _loss(self) -> Loss:
+        if self.link not in ("logit", "capped"):
+            raise ValueError(f'link must be "logit" or "capped", got {self.link!r}.')
+        return Logistic() if self.link == "logit" else CappedLogistic()
+
+    def to_sklearn(self) -> Any:
+        if self.link == "capped":
+            raise ValueError(
+                'a model with link="capped" is not a linear model of log-odds, so scikit-learn has '
+                'none like it: fit with link="logit" to export.'
+            )
+        return super().to_sklearn()
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities; with more than two classes, one-against-rest scores normalised."""
-        return probabilities(self.decision_function(X), self.plan_)
+        return probabilities(self.decision_function(X), self.plan_.facts.problem.loss)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithm of ``predict_proba``."""

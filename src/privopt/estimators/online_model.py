@@ -115,9 +115,7 @@ class OnlineModel(Resumable):
         if public is not None:
             entry = run.trace.entry(aside._design(public[0]), public[1].labels, run.thetas)
         if self._run is None:
-            account = account_for(self.ledger, self.dataset)
-            if account is not None:
-                run.charge(account)
+            run.pay(account_for(self.ledger, self.dataset))
         if self._run is None and self.checkpoint is not None:
             run.checkpoint = Checkpoint(self.checkpoint, fresh_name())
             run.checkpoint.begin(run.public(kept))

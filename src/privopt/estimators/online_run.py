@@ -10,21 +10,21 @@ import json
 import math
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from privopt.estimators.participants import Participants
 from privopt.estimators.public_trace import PublicTrace
-from privopt.ledger import SEEDED, Dataset
-from privopt.mechanisms import HOOK, CorrelatedGaussian, Gate, Steps
+from privopt.ledger import Dataset
+from privopt.mechanisms import CorrelatedGaussian, Run, Steps
 from privopt.mechanisms.checkpoint import AGAIN, Checkpoint
 from privopt.noise import Source, fresh_name
 from privopt.oracle import Oracle, Query, RowBounds
+from privopt.oracle.queries import movement
 from privopt.oracle.sensitivity import Sensitivity
-from privopt.privacy import Accountant, Budget, Certificate, Event, Log, Refused, spend
-from privopt.privacy.events import FULL, ROOT, StreamPath, StreamPosition
+from privopt.privacy import Budget, Certificate, Event, Refused
 from privopt.privacy.factorizations import Factorization, named
 from privopt.privacy.factorizations.open_ended import OpenEnded
 from privopt.privacy.kinds import GaussianKind
@@ -64,8 +64,7 @@ class Recipe:
 
     @property
     def sensitivity(self) -> float:
-        twice = self.budget.neighbouring == "replace_one"
-        return float(self.query.diameter() if twice else self.query.radius())
+        return float(movement(self.query, self.budget.neighbouring))
 
     def factorization(self, before: int = 0) -> Factorization:
         """The noise of a stream that begins after so many steps."""
@@ -112,20 +111,21 @@ class OnlineRun:
         self.thetas = [leader.iterate() for leader in leaders]
         self.totals = [np.zeros_like(theta) for theta in self.thetas]
         self.checkpoint: Checkpoint | None = None
-        self.mark: dict[str, Any] | None = None
         self.unnamed, self.live = False, 0
         self.participants = Participants(recipe.rule, self.key)
         self.trace = PublicTrace(recipe.problem, recipe.classification)
-        self.private, self._source = source.private, source
+        self._source = source
         self._process, self._whole = os.getpid(), True
         self.factorization = recipe.factorization(sum(stream.steps for stream in spent))
         self.multiplier = recipe.multiplier(self.factorization, spent)
         self._mechanisms = [
             CorrelatedGaussian(self.factorization, self.multiplier, recipe.rule) for _ in leaders
         ]
-        declared = Steps(self._declared, recipe.models)
-        self._gate = Gate(source, declared=declared, hook=HOOK.get())
-        self._gate.past(self._past())
+        releases = self.factorization.steps * recipe.models
+        declared = Steps(self._declared, releases, recipe.models)
+        self._run = Run(
+            recipe.budget, declared, source, what=recipe.solver, past=tuple(self._past())
+        )
 
     @property
     def steps(self) -> int:
@@ -151,13 +151,15 @@ class OnlineRun:
         self, X: Any, labels: Sequence[np.ndarray], regularisation: float | None
     ) -> list[OneLeader]:
         """Release one step; the leaders as they will be once it is committed."""
-        oracle = Oracle.over(
-            X,
-            labels[0],
-            neighbouring=self.recipe.budget.neighbouring,
-            bounds=self.recipe.bounds,
-            source=self._source,
-            classification=self.recipe.classification,
+        oracle = self._run.read(
+            lambda: Oracle.over(
+                X,
+                labels[0],
+                neighbouring=self.recipe.budget.neighbouring,
+                bounds=self.recipe.bounds,
+                source=self._source,
+                classification=self.recipe.classification,
+            )
         )
         moved = []
         noise = self.noise(self.live + 1)
@@ -168,7 +170,7 @@ class OnlineRun:
                 oracle = oracle.labelled(labels[index], classification=self.recipe.classification)
             sealed = oracle.everything().ask(self.recipe.query, self.thetas[index])
             self._whole = False  # from here on the noise has moved
-            released = self._gate.release(mechanism, sealed)
+            released = self._run.gate.release(mechanism, sealed)
             leader = copy.copy(leader)
             if isinstance(leader, Leader):
                 leader.regularisation = regularisation or leader.regularisation
@@ -201,32 +203,19 @@ class OnlineRun:
     # ------------------------------------------------------------ what it has cost
     def certificate(self, settings: dict[str, Any], assumptions: tuple[str, ...]) -> Certificate:
         """What has been guaranteed so far."""
-        found = Certificate.from_log(
-            self._gate.log,
-            self.recipe.budget,
-            solver=self.recipe.solver,
-            private=self.private,
+        return self._run.certify(
             assumptions=(*assumptions, *self._promises()),
             settings={**settings, "noise": self.factorization.name, "steps": self.steps},
         )
-        return replace(found, ledger=self.mark)
 
-    def charge(self, account: Dataset) -> None:
-        """Pay a ledger for all steps of this stream, before the first of them."""
-        if not self.private:
-            raise Refused(SEEDED)
-        budget, log = self.recipe.budget, Log()
-        for event in self._events(self.factorization.steps):
-            log.append(event)
-        reservation = account.reserve(spend(log), budget, what=self.recipe.solver, touched=True)
-        whole = Certificate.from_log(log, budget, solver=self.recipe.solver, private=True)
-        self.mark = reservation.mark
-        reservation.commit(replace(whole, ledger=self.mark))
+    def pay(self, account: Dataset | None) -> None:
+        """Pay for all steps of this stream, before the first of them."""
+        self._run.pay(account)
+        self._run.settle_declared()
 
     def epsilon_at_end(self) -> float:
         """Epsilon once all declared steps are done."""
-        steps = self.factorization.steps
-        return self._epsilon(self._log(steps))
+        return self._run.epsilon(self.factorization.steps * self.recipe.models)
 
     def given_up(self, seen: int = 0) -> tuple[Spent, ...]:
         """The streams so far, the live one among them. It pays for ``seen`` steps in all where that
@@ -248,9 +237,6 @@ class OnlineRun:
         apart = f", {rule.min_separation_steps} steps apart" if rule.times > 1 else ""
         return (f"each record is in at most {rule.times} step(s){apart}: not checked, not named",)
 
-    def _log(self, released: int) -> Log:
-        return Log((*self._past(), *self._events(released)))
-
     def _declared(self, index: int) -> tuple[CorrelatedGaussian, Sensitivity]:
         """What each release may be, model after model; streams refuse a step beyond their last."""
         model, query = index % self.recipe.models, self.recipe.query
@@ -269,22 +255,8 @@ class OnlineRun:
             for _ in range(count):
                 yield Event("CorrelatedGaussian", (kind,))
 
-    def _events(self, released: int) -> Iterator[Event]:
-        """The last of the live stream's releases for each model: it stands for all before it."""
-        if not released:
-            return
-        for mechanism in self._mechanisms:
-            kinds = (GaussianKind(1 / self.multiplier, self._share() / self.multiplier),)
-            path = StreamPath(mechanism.factorization, mechanism.participation, [])
-            position = StreamPosition(path, released - 1)
-            yield Event("CorrelatedGaussian", kinds, (ROOT,), 0, FULL, None, position)
-
     def _share(self) -> float:
         return float(self.recipe.query.radius()) / self.recipe.sensitivity
-
-    def _epsilon(self, log: Log) -> float:
-        budget = self.recipe.budget
-        return Accountant(budget.neighbouring).epsilon(spend(log), budget.delta)
 
     # ------------------------------------------------------------ on disk
     def public(self, extra: Any) -> dict[str, Any]:
@@ -300,8 +272,8 @@ class OnlineRun:
             "spent": [asdict(stream) for stream in self.spent],
             "live": live,
             "unnamed": unnamed,
-            "private": self.private,
-            "mark": self.mark,
+            "private": self._run.private,
+            "mark": self._run.mark,
             "leaders": [
                 {name: _listed(getattr(leader, name)) for name in leader.STATE}
                 for leader in leaders
@@ -317,7 +289,7 @@ class OnlineRun:
         self.thetas = [leader.iterate() for leader in self.leaders]
         self.totals = [np.array(total) for total in model["totals"]]
         self.live, self.unnamed = model["live"], model["unnamed"]
-        self.private, self.mark = self.private and model["private"], model["mark"]
+        self._run.follow(model["mark"], paid=True, private=model["private"])
         self.participants = Participants(self.recipe.rule, self.key, records)
         if self.participants.enrolled != model["enrolled"]:
             raise Refused("the list of participations was cut or altered: use another folder.")
@@ -329,7 +301,7 @@ class OnlineRun:
                 setattr(leader, name, getattr(before, name))
         self.thetas = [leader.iterate() for leader in self.leaders]
         self.totals, self.unnamed, self.trace = old.totals, old.unnamed, old.trace
-        self.private = self.private and old.private
+        self._run.follow(None, paid=False, private=old._run.private)
         self.participants = old.participants
         self.participants.rule = self.recipe.rule
 
@@ -337,7 +309,7 @@ class OnlineRun:
         """The noise buffers of every model, by name, and what else a stream keeps."""
         found: dict[str, np.ndarray] = {}
         for index, mechanism in enumerate(self._mechanisms):
-            state = self._gate.noise_state(mechanism)
+            state = self._run.noise_state(mechanism)
             noise = dict(state["noise"])
             for place, vector in enumerate(noise.pop("vectors")):
                 found[f"{index}.{place}"] = vector
@@ -348,12 +320,13 @@ class OnlineRun:
         """Go on with the noise of the step that ``load`` went to."""
         if not self.live:
             return
+        states = []
         for index, mechanism in enumerate(self._mechanisms):
             state = json.loads(str(found[f"{index}.state"]))
             count = sum(name.startswith(f"{index}.") for name in found) - 1
             state["noise"]["vectors"] = [found[f"{index}.{place}"] for place in range(count)]
-            self._gate.resume(mechanism, state)
-        self._gate.resumed(self.live * self.recipe.models)
+            states.append((mechanism, state))
+        self._run.resume(self.live * self.recipe.models, states)
 
 
 def _row_norm(factorization: Factorization, steps: int) -> float:

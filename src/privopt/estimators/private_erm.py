@@ -155,7 +155,7 @@ class PrivateERM(LinearModel):
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities; with more than two classes, one-against-rest scores normalised."""
-        return probabilities(self.decision_function(X), self.plan_)
+        return probabilities(self.decision_function(X), self.plan_.facts.problem.loss)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy of a classifier, coefficient of determination of a regression."""

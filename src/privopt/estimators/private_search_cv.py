@@ -15,22 +15,18 @@ from sklearn.utils.validation import check_is_fitted
 from privopt.estimators.frames import concrete
 from privopt.estimators.linear_model import LinearModel
 from privopt.estimators.search_run import Scoring, SearchRun, calibrated, fit_nothing, together
-from privopt.ledger import SEEDED, account_for
-from privopt.mechanisms import HOOK, BestOf, Gate
+from privopt.ledger import account_for
+from privopt.mechanisms import BestOf, Run, Steps
 from privopt.noise import Source, source_for
 from privopt.oracle import sealed_runs
 from privopt.planner import public_count
 from privopt.privacy import (
     Budget,
     Certificate,
-    Event,
-    Log,
     Neighbouring,
     RandomCount,
     Refused,
-    spend,
 )
-from privopt.solvers import settle
 
 OWN = ("epsilon", "delta", "neighbouring", "n_public", "random_state", "ledger", "dataset")
 """Parameters of an estimator that the search sets itself."""
@@ -217,35 +213,23 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
     ) -> tuple[Any, Certificate]:
         """Declare, pay, release through the gate, certify."""
         sealed = sealed_runs(run)
-        declared = Log()
-        declared.append(Event(type(mechanism).__name__, mechanism.kinds(sealed.sensitivity)))
-        planned = spend(declared)
+        declared = Steps.once(mechanism, sealed.sensitivity)
+        search = Run(budget, declared, source, what="private_search")
+        search.pay(account_for(self.ledger, self.dataset))
         read = ("the list of classes was read from y and is taken to be public",)
         assumed = read if self._reads_classes() else ()
-
-        def released() -> tuple[Any, Certificate]:
-            gate = Gate(source, declared=declared, hook=HOOK.get())
-            best = gate.release(mechanism, sealed)
-            return best, Certificate.from_log(
-                gate.log,
-                budget,
+        with search:
+            best = search.gate.release(mechanism, sealed)
+            certificate = search.certify(
                 solver=f"private_search+{type(self.estimator).__name__}",
-                private=source.private,
-                planned=planned,
                 assumptions=(*assumed, "the time that the search took is not published"),
                 settings={
                     "candidates": mechanism.candidates,
                     "expected_runs": mechanism.count.mean,
                 },
             )
-
-        account = account_for(self.ledger, self.dataset)
-        if account is None:
-            return released()
-        if not source.private:
-            raise Refused(SEEDED)
-        what = "private_search"
-        return settle(account.reserve(planned, budget, what=what, touched=True), released)
+            search.settle(certificate)
+        return best, certificate
 
     # ------------------------------------------------------------ before data is touched
     def _candidates(self) -> list[dict[str, Any]]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import expit
 
-from privopt.losses import CappedLogistic
-from privopt.solvers import Plan
+from privopt.losses import CappedLogistic, Loss
 
 
-def probabilities(scores: np.ndarray, plan: Plan | None = None) -> np.ndarray:
+def probabilities(scores: np.ndarray, loss: Loss | None = None) -> np.ndarray:
     """One column per class; more than two classes are one-against-rest scores normalised."""
-    # A cap of 1 is the logistic loss.
-    cap = 1.0 if plan is None else plan.settings.public().get("cap", 1.0)
-    positive = CappedLogistic(cap).probability(scores)
+    capped = isinstance(loss, CappedLogistic)
+    positive = loss.probability(scores) if capped else expit(scores)
     if scores.ndim == 1:
-        return np.column_stack([1 - positive, positive])
+        return np.column_stack([1 - positive if capped else expit(-scores), positive])
     return positive / np.maximum(positive.sum(axis=1, keepdims=True), 1e-300)

@@ -114,9 +114,7 @@ class Resumable(LinearModel):
         kept = {**kept, "parameters": self._parameters()}
         run = self._begin(kept, len(old.leaders), old.steps, old.given_up(seen), old.key)
         run.follow(old)
-        account = account_for(self.ledger, self.dataset)
-        if account is not None:
-            run.charge(account)
+        run.pay(account_for(self.ledger, self.dataset))
         if checkpoint is not None:
             checkpoint.renew(old.steps, fresh_name(), run.public(kept))
             run.checkpoint = checkpoint

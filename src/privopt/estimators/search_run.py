@@ -13,9 +13,10 @@ from sklearn.utils import _safe_indexing
 
 from privopt.estimators.linear_model import LinearModel
 from privopt.estimators.linear_regressor import LinearRegressor
-from privopt.mechanisms import HOOK, Gate, Gaussian, Laplace
+from privopt.mechanisms import HOOK, Gaussian, Laplace, Run, Steps
 from privopt.noise import Source
 from privopt.oracle import sealed_total
+from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy import (
     Accountant,
     Budget,
@@ -56,18 +57,30 @@ class SearchRun:
         try:
             # A fresh copy, so that no run sees what an earlier one has learned.
             model = cast(LinearModel, clone(model)).fit(*self.fitted)
-            if not losses_of(model.privacy_) <= self.losses[which]:
-                raise Refused("a candidate's fit costs more than was declared for it.")
+            self._check(model.privacy_, which)
             X, y = self.held_out
             scores = (self.scoring or default_score(model))(y, model.predict(X))  # type: ignore
-            mechanism = score_mechanism(self.epsilon, self.delta)
             if np.shape(scores) != (len(y),):
                 raise Refused("scoring gives one number for each record.")
-            sealed = sealed_total(np.asarray(scores, dtype=float), mechanism.accepts)
-            total = Gate(source).release(mechanism, sealed)
+            total = self._score(np.asarray(scores, dtype=float), which, source)
         finally:
             HOOK.reset(outer)
-        return float(total[0]), model
+        return total, model
+
+    def _score(self, scores: np.ndarray, which: int, source: Source) -> float:
+        """The noisy total, as a run inside the run of the search, which has paid for it."""
+        mechanism = score_mechanism(self.epsilon, self.delta)
+        declared = Steps.once(mechanism, nothing(mechanism.accepts))
+        run = Run(Budget(self.epsilon, self.delta), declared, source, what="score")
+        run.pay(None)
+        sealed = run.read(lambda: sealed_total(scores, mechanism.accepts))
+        total = run.gate.release(mechanism, sealed)
+        self._check(run.certify(), which)
+        return float(total[0])
+
+    def _check(self, certificate: Certificate, which: int) -> None:
+        if not losses_of(certificate) <= self.losses[which]:
+            raise Refused("a candidate's run costs more than was declared for it.")
 
 
 def default_score(model: LinearModel) -> Scoring:
@@ -88,8 +101,12 @@ def score_mechanism(epsilon: float, delta: float) -> Gaussian | Laplace:
 
 def score_loss(epsilon: float, delta: float) -> Loss:
     mechanism = score_mechanism(epsilon, delta)
-    sensitivity = sealed_total(np.zeros(0), mechanism.accepts).sensitivity
-    return tuple((kind, 1) for kind in mechanism.kinds(sensitivity))
+    return tuple((kind, 1) for kind in mechanism.kinds(nothing(mechanism.accepts)))
+
+
+def nothing(norm: str) -> Sensitivity:
+    """The public side of a total, from no scores."""
+    return sealed_total(np.zeros(0), norm).sensitivity
 
 
 def losses_of(certificate: Certificate) -> frozenset[Loss]:

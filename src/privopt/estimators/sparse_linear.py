@@ -62,9 +62,8 @@ class SparseLinear(Portable):
         n = public_count(X.shape[0], budget, self.n_public)
         bounds = self._bounds(X.shape[1])
         problem, solver, choices = self._task(loss)
-        p = problem.dimension(X.shape[1])
-        sparse, group = sp.issparse(X), self.rows_per_user or 1
-        facts = Facts(problem, n, p, budget.neighbouring, sparse=sparse, group=group)
+        group = self.rows_per_user or 1
+        facts = Facts.of_rows(problem, X, n, budget.neighbouring, group=group)
         if self.n_iter is not None:
             choices["n_iter"] = self.n_iter
         plan = choose_for_group(facts, budget, solver, partial(choose, **choices))

@@ -69,7 +69,7 @@ class Dataset:
         comes back with its ``answer``.
         """
         self._check(budget)
-        cost = Cost.of(planned, budget)
+        cost = Cost.of(planned, budget, gaussian=self.gaussian)
         store = store_at(self.path)
         with store.writing():
             self._recover(store)
@@ -170,11 +170,17 @@ def _short(account: Account, cost: Cost) -> str:
     epsilon, delta = rest(account.budget, account.left)
     needed, at = cost.epsilon / EPSILON_UNITS, cost.delta / DELTA_UNITS
     if account.left.gaussian:
-        if cost.square is None:
+        if cost.square is None or (cost.aside and account.left.composition == "gaussian"):
             return (
                 f"the budget of {account.name!r} adds up Gaussian losses, and none is known to "
                 "bound this fit: use a solver with Gaussian noise, or a ledger with "
                 f'composition="basic" (epsilon={round_down(epsilon)} at delta={delta:.4g} is left).'
+            )
+        if cost.aside > account.left.aside:
+            return (
+                f"the budget of {account.name!r} adds up Gaussian losses, and the part of delta "
+                "that it keeps for fits of another kind is used up: give this fit a smaller delta, "
+                "or take Gaussian noise on all records."
             )
         needed, at = gaussian_epsilon(math.sqrt(cost.square / SQUARE_UNITS), delta), delta
     return (

@@ -74,7 +74,8 @@ class Ledger:
             How fits add up; see ``privopt.privacy.filters``. ``"basic"`` adds epsilons and deltas
             and takes every fit. ``"gaussian"`` adds squares, which is far less for several fits
             with Gaussian noise, and refuses fits whose loss it cannot bound so. ``"auto"`` starts
-            as basic and turns Gaussian at the first fit whose noise is all Gaussian.
+            as basic and turns Gaussian at the first fit whose noise is all Gaussian, with a part
+            of delta kept for fits of other kinds: it takes every fit.
         """
         budget = Budget(epsilon, delta, cast(Neighbouring, neighbouring), unit)
         if not dataset:

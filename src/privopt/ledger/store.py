@@ -293,9 +293,10 @@ class Store:
     def _write_head(self) -> None:
         # One short write in place: a process killed before it leaves the older head, which is true.
         text = f"{self.chain.number:>20} {self.chain.last}\n".encode()
-        file = os.open(f"{self.path}-head", os.O_WRONLY | os.O_CREAT, 0o666)
+        binary = getattr(os, "O_BINARY", 0)  # Windows would write another line end
+        file = os.open(f"{self.path}-head", os.O_WRONLY | os.O_CREAT | binary, 0o666)
         try:
-            os.pwrite(file, text, 0)
+            os.write(file, text)
         finally:
             os.close(file)
 

@@ -1,6 +1,7 @@
 """Losses of generalised linear models, as scalar functions of the margin."""
 
 from privopt.losses.absolute import Absolute
+from privopt.losses.capped_exponential import CappedExponential
 from privopt.losses.capped_logistic import CappedLogistic
 from privopt.losses.guarded import Guarded, bounded_slope, met
 from privopt.losses.hinge import Hinge, SmoothedHinge
@@ -15,6 +16,7 @@ from privopt.losses.squared import Squared
 
 __all__ = [
     "Absolute",
+    "CappedExponential",
     "CappedLogistic",
     "Guarded",
     "Hinge",

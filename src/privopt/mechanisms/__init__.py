@@ -1,4 +1,4 @@
-"""The gate, and the mechanisms it runs."""
+"""The run, its gate, and the mechanisms that release."""
 
 from privopt.mechanisms.additive import (
     Gaussian,
@@ -25,6 +25,7 @@ from privopt.mechanisms.on_grid import (
 )
 from privopt.mechanisms.output_perturbation import Minimiser, OutputPerturbation
 from privopt.mechanisms.rank_quantile import RankQuantile
+from privopt.mechanisms.run import Run, rehearsed
 from privopt.mechanisms.selection import ExponentialMechanism, PermuteAndFlip, ReportNoisyMax
 from privopt.mechanisms.stable_sgd import StableSGD
 from privopt.mechanisms.standardizer import Standardizer
@@ -55,6 +56,7 @@ __all__ = [
     "PermuteAndFlip",
     "RankQuantile",
     "ReportNoisyMax",
+    "Run",
     "StableSGD",
     "Standardizer",
     "Steps",
@@ -62,5 +64,6 @@ __all__ = [
     "gaussian_noise",
     "laplace_noise",
     "norm_gamma_noise",
+    "rehearsed",
     "same_event",
 ]

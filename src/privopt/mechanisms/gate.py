@@ -7,12 +7,13 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from privopt.mechanisms.correlated import CorrelatedGaussian, Stream
-from privopt.mechanisms.mechanism import Exact, Mechanism
+from privopt.mechanisms.mechanism import Mechanism
 from privopt.noise import Source
 from privopt.numerics import NotConverged
 from privopt.oracle.sealed import KEY, Sealed
 from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy.budget import Refused
+from privopt.privacy.certificate import RUN
 from privopt.privacy.events import (
     Event,
     Log,
@@ -37,8 +38,8 @@ class Hook(Protocol):
 
 
 HOOK: ContextVar[Hook | None] = ContextVar("privopt_hook", default=None)
-"""Hook for the runs of this context: ``execute`` hands it to its gate, so that an audit reaches
-estimators and other code that makes its own gates."""
+"""Hook for the runs of this context: ``Run`` hands it to its gate, so that an audit reaches
+estimators and whatever else makes runs."""
 
 
 class Gate:
@@ -46,6 +47,9 @@ class Gate:
 
     Order inside ``release``: event, check against what was declared, log, open, random bits,
     public result. A crash after the log entry burns budget, never privacy.
+
+    Only a ``Run`` makes a gate that draws secure noise, after its declaration. A gate by itself is
+    for rehearsals, simulations and audits: its noise is silent or seeded, and nothing certifies it.
 
     Parameters
     ----------
@@ -60,6 +64,8 @@ class Gate:
         Records or replays releases.
     stream : callable, default=Stream
         Makes the memory of correlated noise for a mechanism: tensors need one of their own.
+    key : object, optional
+        Held by runs alone.
     """
 
     __slots__ = (
@@ -81,7 +87,13 @@ class Gate:
         guard: Callable[[Event], None] | None = None,
         hook: Hook | None = None,
         stream: Callable[[CorrelatedGaussian], Stream] = Stream,
+        key: object = None,
     ) -> None:
+        if key is not RUN and source.private:
+            raise Refused(
+                "secure noise is drawn for what was declared and paid: make a Run, or give a "
+                "rehearsal a silent or seeded source."
+            )
         self._source, self._declared, self._guard, self._hook = source, declared, guard, hook
         self._new_stream = stream
         self._log, self._before = Log(), 0
@@ -200,26 +212,31 @@ class Gate:
 
 
 class Steps:
-    """The declaration of a stream or a training: what step after step may release.
+    """The declaration of a stream or a training: what release after release may be.
 
-    ``step`` gives the mechanism and the sensitivity of each release from its number alone, counted
-    from 0, and None where there is none; ``streams`` mechanisms take turns, so release k is step
-    k // streams of its stream.
+    ``step`` gives the mechanism and the sensitivity of each of the ``releases`` from its number
+    alone, counted from 0; ``streams`` mechanisms take turns, so release k is step k // streams of
+    its stream. A stream whose records keep a rule has the same mechanism and sensitivity in each of
+    its steps.
     """
 
-    __slots__ = ("_step", "_streams")
+    __slots__ = ("_step", "_streams", "releases")
 
     def __init__(
-        self, step: Callable[[int], tuple[Any, Sensitivity] | None], streams: int = 1
+        self, step: Callable[[int], tuple[Any, Sensitivity]], releases: int, streams: int = 1
     ) -> None:
-        self._step, self._streams = step, streams
+        self._step, self.releases, self._streams = step, releases, streams
+
+    @classmethod
+    def once(cls, mechanism: Mechanism, sensitivity: Sensitivity) -> Steps:
+        """The declaration of a single release."""
+        return cls(lambda _: (mechanism, sensitivity), 1)
 
     def event(self, index: int, path: StreamPath | None = None) -> Event | None:
         """The declared release of this number; its place in a stream is one of ``path``."""
-        found = self._step(index)
-        if found is None:
+        if index >= self.releases:
             return None
-        mechanism, sensitivity = found
+        mechanism, sensitivity = self._step(index)
         row = None
         if isinstance(mechanism, CorrelatedGaussian):
             path = path or StreamPath(mechanism.factorization, mechanism.participation)
@@ -227,11 +244,34 @@ class Steps:
         return _event(mechanism, sensitivity, row)
 
     def mechanism(self, index: int) -> Any:
-        found = self._step(index)
-        return None if found is None else found[0]
+        return self._step(index)[0] if index < self.releases else None
+
+    def log(self, releases: int | None = None) -> Log:
+        """What the first so many releases, or all of them, cost together.
+
+        Under a rule of participation the last step of a stream stands for those before it: there
+        may be more of them than anybody can list.
+        """
+        count = self.releases if releases is None else min(releases, self.releases)
+        first = self.mechanism(0)
+        ruled = isinstance(first, CorrelatedGaussian) and first.participation is not None
+        log, paths = Log(), {}
+        for index in range(max(0, count - self._streams) if ruled else 0, count):
+            mechanism, sensitivity = self._step(index)
+            path = None
+            if isinstance(mechanism, CorrelatedGaussian):
+                fresh = StreamPath(mechanism.factorization, mechanism.participation)
+                path = paths.setdefault(id(mechanism), fresh)
+                path.cells.append(sensitivity.cells)
+            event = self.event(index, path)
+            assert event is not None
+            log.append(event)
+        return log
 
 
 def _event(mechanism: Any, sensitivity: Sensitivity, row: StreamPosition | None) -> Event:
+    # ``isinstance`` of a protocol would take longer than all else here.
+    numerics = getattr(mechanism, "numerics", None)
     return Event(
         type(mechanism).__name__,
         mechanism.kinds(sensitivity),
@@ -240,7 +280,7 @@ def _event(mechanism: Any, sensitivity: Sensitivity, row: StreamPosition | None)
         sensitivity.sampling,
         sensitivity.running_sum,
         row,
-        mechanism.numerics(sensitivity) if isinstance(mechanism, Exact) else None,
+        None if numerics is None else numerics(sensitivity),
     )
 
 

@@ -9,13 +9,16 @@ import numpy as np
 from privopt.mechanisms.standard import Coins
 from privopt.noise import Source
 from privopt.oracle.sensitivity import Sensitivity, SensitivityNorm
-from privopt.privacy.events import Numerics
 from privopt.privacy.kinds import Kind
 
 
 class Mechanism(Protocol):
     """Frozen and public. Noise is stated in units of the sensitivity, so that the events declared
-    on no data equal those of the run bit for bit."""
+    on no data equal those of the run bit for bit.
+
+    One that can release exact integers times a public step has ``numerics(sensitivity)`` as well:
+    how far a release is from the law of its kinds, or None if it is in floating point.
+    """
 
     @property
     def accepts(self) -> SensitivityNorm:
@@ -28,15 +31,6 @@ class Mechanism(Protocol):
 
     def run(self, payload: Any, sensitivity: Sensitivity, source: Source) -> Any:
         """Draw the noise and return the public value. Total: it never fails because of data."""
-        ...
-
-
-@runtime_checkable
-class Exact(Protocol):
-    """A mechanism that can release exact integers times a public step."""
-
-    def numerics(self, sensitivity: Sensitivity) -> Numerics | None:
-        """How far a release is from the law of its kinds; None if it is in floating point."""
         ...
 
 

@@ -169,7 +169,7 @@ class DenseRows:
 
         return self._join(self._over_blocks(np.zeros(self.dimension), block))
 
-    def effective(self, measure: Callable[[Any, Any, Any], Any], most: int) -> list[Any]:
+    def effective(self, measure: Callable[..., Any], most: int) -> list[Any]:
         """``measure`` of effective rows, labels and sizes in doubles, few rows at a time."""
 
         def block(X: Any, rows: slice, *point: Any) -> list[Any]:

@@ -51,9 +51,12 @@ class Enclosing:
     def __init__(self, loss: Loss, head: np.ndarray, tail: np.ndarray, size: float) -> None:
         self._loss, self._head, self._tail, self._size = loss, head, tail, size
 
-    def block(self, X: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    def block(
+        self, X: Any, y: np.ndarray, weights: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray, float]:
         """Exact leading part, the rest, and the error of the sum over a few rows; X is a dense or
-        a CSR matrix of effective rows in double precision."""
+        a CSR matrix of effective rows in double precision. A row with a weight has weight times
+        norm within the size."""
         largest = _largest(X)
         column = _power(np.maximum(largest, SMALLEST))
         count, p = X.shape
@@ -73,6 +76,9 @@ class Enclosing:
         mass = float(largest @ np.abs(first)) + 2.0**bits * float(largest @ np.abs(second))
         error = (widest + 8) * UNIT * 2.0**-bits * (2 * mass + widest * top)
         slopes, spread = self._slopes(z, z_rest, y, error)
+        if weights is not None:
+            slopes = slopes * weights  # the spread of w f' x is that of f' times w ||x||
+            spread = spread + UNIT * np.abs(slopes)
 
         # The sum: the leading parts of slopes and entries are integers of 53 bits in all.
         size = float(_power(np.maximum(np.max(np.abs(slopes), initial=0.0), SMALLEST)))

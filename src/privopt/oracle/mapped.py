@@ -18,10 +18,15 @@ from privopt.oracle.rows import RawRows, RowBounds, Rows, Weigh
 
 @dataclass(frozen=True, eq=False)
 class RowMap:
-    """x becomes v / max(||v||, clip_norm) with v = (scale * (x - centre), column).
+    """x becomes v / (C r^a) with v = (scale * (x - centre), column), r = max(||v|| / C, 1).
 
-    Mapped rows have norm at most 1. The clip scales a whole row, its constant too, so it changes
-    the size of a score and never its sign.
+    C is ``clip_norm`` and a is ``shortening``, in [0, 1]. At a = 1 mapped rows have norm at most 1,
+    and that is all. Below, a long row is shortened less and counts less instead: its loss gets the
+    weight r^(2a - 2). Then weight times norm is r^(a - 1) <= 1 and weight times squared norm is 1,
+    so a loss of slope L and smoothness b has both, on these records, as on rows of norm 1. At
+    a = 0 no row is shortened: the model is one of rows as they are, which weights do not bias,
+    because they depend on the row alone. Shortening whole rows changes the size of scores, so it
+    inflates coefficients; it never changes the sign of a score.
 
     With a ``label_centre`` m the label shares the row's clip: y becomes (y - m) c / max(||v||, c),
     c the clip norm. A linear model of (x, y - m) is then one of the mapped records too, so a record
@@ -33,6 +38,7 @@ class RowMap:
     column: float
     clip_norm: float
     label_centre: float | None = None
+    shortening: float = 1.0
 
     @property
     def dimension(self) -> int:
@@ -66,6 +72,21 @@ class RowMap:
         """1 / max(||v||, clip_norm) for each row of X."""
         return 1 / np.maximum(np.hypot(scaled_norms(X, self), self.column), self.clip_norm)
 
+    def notes(self, norms: np.ndarray) -> np.ndarray:
+        """Factor, size after it, and weight of rows v with these norms."""
+        lengths = np.maximum(norms, self.clip_norm)
+        if self.shortening == 1:
+            factors, weights = 1 / lengths, np.ones(len(norms))
+        else:
+            beyond = lengths / self.clip_norm
+            factors = 1 / (self.clip_norm * beyond**self.shortening)
+            # Powers are right to a few units: rounded so that the bounds above stay true.
+            weights = np.where(beyond > 1, beyond ** (2 * self.shortening - 2) * (1 - 1e-14), 1.0)
+        # A row whose norm overflows is clipped to nothing.
+        finite = np.isfinite(norms)
+        factors, weights = np.where(finite, factors, 0.0), np.where(finite, weights, 0.0)
+        return np.column_stack([factors, factors * np.where(finite, norms, 0.0), weights])
+
 
 def scaled_norms(X: Any, row_map: RowMap) -> np.ndarray:
     """||scale * (x - centre)|| for each row of a NumPy or SciPy matrix, in double precision."""
@@ -86,9 +107,9 @@ def scaled_norms(X: Any, row_map: RowMap) -> np.ndarray:
 
 
 class MappedRows:
-    """Effective rows x~_i = s_i A (x_i, 1), with s_i = 1 / max(||A (x_i, 1)||, clip_norm).
+    """Effective rows x~_i = s_i A (x_i, 1), each with a weight: see ``RowMap``.
 
-    ``base`` holds the rows (x_i, 1), and hands the pair (s_i, ||x~_i||) to every weight in place of
+    ``base`` holds the rows (x_i, 1), and hands (s_i, ||x~_i||, weight) to every weight in place of
     its own sizes.
     """
 
@@ -104,11 +125,7 @@ class MappedRows:
     @classmethod
     def build(cls, base: RawRows, row_map: RowMap) -> MappedRows:
         norms = np.hypot(base.features(lambda X: scaled_norms(X, row_map)), row_map.column)
-        factors = 1 / np.maximum(norms, row_map.clip_norm)
-        # A row whose norm overflows is clipped to nothing.
-        sizes = factors * np.where(np.isfinite(norms), norms, 0.0)
-        notes = np.column_stack([factors, sizes])
-        return cls(base.noted(notes).precise(), row_map)
+        return cls(base.noted(row_map.notes(norms)).precise(), row_map)
 
     def weighted_sum(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
         inner = self._base.weighted_sum(self._map.backward(theta), self._inside(weigh, 1))
@@ -137,6 +154,8 @@ class MappedRows:
         def inner(z: Any, y: Any, notes: Any) -> Any:
             factors = notes[:, 0]
             weights = weigh(z * factors, self._map.label(y, factors), notes[:, 1])
+            if self._map.shortening < 1:
+                weights = weights * notes[:, 2]
             return weights if power == 0 else weights * (factors if power == 1 else factors**2)
 
         return inner
@@ -148,7 +167,7 @@ class MappedRows:
         inner = self._base.weighted_product(weights * self._squares, self._map.backward(vector))
         return self._map.forward(inner)
 
-    def effective(self, measure: Callable[[Any, Any, Any], Any], most: int) -> list[Any]:
+    def effective(self, measure: Callable[..., Any], most: int) -> list[Any]:
         """``measure`` of mapped rows, labels and sizes: centred entry by entry, then scaled, so
         that nothing cancels. Sparse rows are not sparse once they are centred."""
         row_map = self._map
@@ -161,7 +180,7 @@ class MappedRows:
             E[:, :-1] = (X[:, :-1] - alive * row_map.centre) * row_map.scale
             E[:, -1] = row_map.column * alive[:, 0]
             E *= factors[:, None]
-            return measure(E, row_map.label(y, factors), notes[:, 1])
+            return measure(E, row_map.label(y, factors), notes[:, 1], notes[:, 2])
 
         return self._base.effective(inner, most)
 

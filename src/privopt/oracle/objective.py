@@ -76,7 +76,11 @@ class Objective:
         """The gradient at head + tail, with an evaluated bound on its error in l2."""
         size = self.rows.bounds.size * (1 + 1e-9)
         enclosing = Enclosing(self.loss, head, tail, size)
-        parts = self.rows.effective(lambda X, y, sizes: enclosing.block(X, y), HEIGHT)
+
+        def enclosed_block(X: Any, y: Any, sizes: Any, weights: Any = None) -> Any:
+            return enclosing.block(X, y, weights)
+
+        parts = self.rows.effective(enclosed_block, HEIGHT)
         return add_up(parts, self.dimension)
 
     def hessian(self, theta: np.ndarray) -> np.ndarray:

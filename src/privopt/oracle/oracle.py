@@ -20,12 +20,12 @@ from privopt.oracle.incremental_gradient import IncrementalGradient, VertexPath
 from privopt.oracle.labels import unmasked
 from privopt.oracle.mapped import MappedRows, RowMap
 from privopt.oracle.objective import Objective, function_facts
-from privopt.oracle.queries import CoordinateClippedGradient, CountableQuery, Query
+from privopt.oracle.queries import CoordinateClippedGradient, CountableQuery, Query, movement
 from privopt.oracle.rows import ColumnRows, EmptyRows, RawRows, RowBounds, Rows
 from privopt.oracle.sampling import COUPLING, GeometricSkips, Sampler
 from privopt.oracle.sealed import KEY, Sealed
 from privopt.oracle.sensitivity import FunctionFacts, Grid, Sensitivity
-from privopt.privacy.budget import NEIGHBOURING, Neighbouring, Refused, records_moved
+from privopt.privacy.budget import NEIGHBOURING, Neighbouring, Refused, records_moved, replaces
 from privopt.privacy.events import FULL, ROOT, Cell, Sampling
 
 
@@ -116,8 +116,7 @@ class View:
 
     def _movement(self, query: Query) -> tuple[Any, Any]:
         """How far a neighbour moves the sum, and the size of one record's own part."""
-        radius = query.radius()
-        return (query.diameter() if self._neighbouring == "replace_one" else radius), radius
+        return movement(query, self._neighbouring), query.radius()
 
     def _seal(self, payload: Any, norm: Any, movement: Any, single: Any) -> Sealed:
         return Sealed(KEY, payload, self._sensitivity(norm, movement, single, None))
@@ -244,7 +243,7 @@ class Oracle:
         ``of`` is the public number of records. Only replace_one: under add_remove the number is
         private, and under zero_out Poisson batches need half the noise.
         """
-        if self.neighbouring != "replace_one":
+        if not replaces(self.neighbouring):
             raise Refused(
                 "batches of fixed size need a public number of records and "
                 f'neighbouring="replace_one"; under {self.neighbouring} use Poisson batches.'

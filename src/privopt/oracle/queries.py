@@ -13,7 +13,7 @@ from privopt.losses import Loss, met
 from privopt.oracle.counting import added_steps, whole_steps
 from privopt.oracle.rows import CountedRows, RowBounds, Rows, WalkableRows
 from privopt.oracle.sensitivity import SensitivityNorm, order_of
-from privopt.privacy.budget import Refused
+from privopt.privacy.budget import Neighbouring, Refused, replaces
 
 
 class Query(Protocol):
@@ -30,6 +30,11 @@ class Query(Protocol):
         ...
 
     def total(self, rows: Any, at: np.ndarray) -> np.ndarray: ...
+
+
+def movement(query: Query, neighbouring: Neighbouring) -> Any:
+    """How far a neighbour moves the sum."""
+    return query.diameter() if replaces(neighbouring) else query.radius()
 
 
 @runtime_checkable

@@ -121,8 +121,9 @@ class Rows(Protocol):
         """Sum over records of weight_i <x~_i, vector> x~_i."""
         ...
 
-    def effective(self, measure: Callable[[Any, Any, Any], Any], most: int) -> list[Any]:
-        """``measure`` of effective rows, labels and sizes in doubles, ``most`` rows at a time."""
+    def effective(self, measure: Callable[..., Any], most: int) -> list[Any]:
+        """``measure`` of effective rows, labels and sizes in doubles, ``most`` rows at a time; and
+        of weights, where rows have them."""
         ...
 
     def precise(self) -> Rows:
@@ -232,7 +233,7 @@ class EmptyRows:
     def weighted_product(self, weights: Any, vector: np.ndarray) -> np.ndarray:
         return np.zeros(self.dimension)
 
-    def effective(self, measure: Callable[[Any, Any, Any], Any], most: int) -> list[Any]:
+    def effective(self, measure: Callable[..., Any], most: int) -> list[Any]:
         return []
 
     def precise(self) -> EmptyRows:

@@ -174,7 +174,7 @@ class SparseRows:
     def part(self, start: int, stop: int) -> SparseRows:
         return self._select(slice(start, stop))
 
-    def effective(self, measure: Callable[[Any, Any, Any], Any], most: int) -> list[Any]:
+    def effective(self, measure: Callable[..., Any], most: int) -> list[Any]:
         """``measure`` of effective rows (CSR), labels and sizes, few rows at a time."""
         X = self._X
         if not X.has_canonical_format:

@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 
-from privopt.ledger import SEEDED, Dataset, Reservation, account_for
-from privopt.mechanisms import HOOK, CorrelatedGaussian, Gate, Steps
+from privopt.ledger import Dataset, account_for
+from privopt.mechanisms import CorrelatedGaussian, Run, Steps
 from privopt.noise import Source, source_for
 from privopt.oracle import Oracle, RowBounds, RowSum
 from privopt.oracle.sensitivity import Sensitivity
-from privopt.privacy import (
-    ROOT,
-    Budget,
-    Certificate,
-    Neighbouring,
-    Participation,
-    Refused,
-    Spend,
-    charge_of,
-    kinds,
-)
+from privopt.privacy import Budget, Certificate, Neighbouring, Participation, Refused
 from privopt.privacy.budget import records_moved
 from privopt.privacy.factorizations import Factorization, named
 from privopt.privacy.factorizations.open_ended import OpenEnded
@@ -56,11 +45,10 @@ class PrefixSums(Iterator[np.ndarray]):
             factorization, math.sqrt(squared) / mu * (1 + 1e-12), participation
         )
         self._source = source
-        self._paid = None if account is None else _charged(account, budget, mu, source)
-        declared = Steps(self._declared)
-        self._gate = Gate(source, declared=declared, hook=HOOK.get())
+        declared = Steps(self._declared, factorization.steps)
+        self._run = Run(budget, declared, source, what="prefix_sums")
+        self._run.pay(account)
         self._total: np.ndarray | None = None
-        self._settled = False
 
     def _declared(self, step: int) -> tuple[CorrelatedGaussian, Sensitivity]:
         """What each step may release; the stream itself refuses one beyond its last."""
@@ -70,7 +58,7 @@ class PrefixSums(Iterator[np.ndarray]):
     @property
     def noise_std(self) -> np.ndarray:
         """Standard deviation of each coordinate's noise, one entry for each step so far."""
-        steps, factorization = len(self._gate.log), self._mechanism.factorization
+        steps, factorization = self._run.released, self._mechanism.factorization
         records = records_moved(self._budget.neighbouring)
         scale = self._mechanism.multiplier * records * self._bound
         if isinstance(factorization, OpenEnded):
@@ -82,11 +70,7 @@ class PrefixSums(Iterator[np.ndarray]):
         """What the sums given so far have cost."""
         mechanism, rule = self._mechanism, self._mechanism.participation
         assert rule is not None
-        certificate = Certificate.from_log(
-            self._gate.log,
-            self._budget,
-            solver="prefix_sums",
-            private=self._source.private,
+        return self._run.certify(
             assumptions=(
                 "each record is in one step at most"
                 if rule.times == 1
@@ -101,28 +85,28 @@ class PrefixSums(Iterator[np.ndarray]):
                 "bound": self._bound,
             },
         )
-        return certificate if self._paid is None else replace(certificate, ledger=self._paid.mark)
 
     def __next__(self) -> np.ndarray:
         try:
             item = next(self._items)
         except StopIteration:
-            if self._paid is not None and not self._settled:
-                self._settled = True
-                self._paid.commit(self.certificate)
+            if self._run.mark is not None:
+                self._run.settle(self.certificate)
             raise
         batch = _rows(item)
         if self._total is not None and batch.shape[1] != len(self._total):
             raise ValueError(f"all items of the stream have {len(self._total)} coordinates.")
-        oracle = Oracle.over(
-            batch,
-            np.zeros(len(batch)),
-            neighbouring=self._budget.neighbouring,
-            bounds=RowBounds(self._bound),
-            source=self._source,
-            classification=False,
+        oracle = self._run.read(
+            lambda: Oracle.over(
+                batch,
+                np.zeros(len(batch)),
+                neighbouring=self._budget.neighbouring,
+                bounds=RowBounds(self._bound),
+                source=self._source,
+                classification=False,
+            )
         )
-        step = self._gate.release(self._mechanism, oracle.everything().ask(RowSum(self._bound)))
+        step = self._run.gate.release(self._mechanism, oracle.everything().ask(RowSum(self._bound)))
         total = step if self._total is None else self._total + step
         self._total = total
         return total.copy()
@@ -208,14 +192,6 @@ def prefix_sums(
         factorization = named(noise, n_steps, rule)
     source, account = source_for(random_state), account_for(ledger, dataset)
     return PrefixSums(iter(stream), bound, budget, factorization, rule, source, account)
-
-
-def _charged(account: Dataset, budget: Budget, mu: float, source: Source) -> Reservation:
-    """All sums together are mu-GDP, however many are taken: the noise is calibrated to that."""
-    if not source.private:
-        raise Refused(SEEDED)
-    planned = Spend({ROOT: charge_of(kinds.GaussianKind(mu, mu))})
-    return account.reserve(planned, budget, what="prefix_sums", touched=True)
 
 
 def _rows(item: Any) -> np.ndarray:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import scipy.sparse as sp
-
 from privopt.facts import Facts
 from privopt.ledger import account_for
 from privopt.noise import source_for
@@ -99,8 +97,7 @@ def solve(
     source = source_for(random_state)
     account = account_for(ledger, dataset)
     n = public_count(int(X.shape[0]), budget, n_public)
-    p = problem.dimension(int(X.shape[1]))
-    facts = Facts(problem, n, p, budget.neighbouring, sparse=sp.issparse(X))
+    facts = Facts.of_rows(problem, X, n, budget.neighbouring)
     chosen = choose(facts, budget, solver, discrete_noise=discrete_noise, **choices)
 
     def read() -> list[Oracle]:

@@ -18,8 +18,11 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
-from privopt.privacy.budget import NEIGHBOURING, Neighbouring, Refused
+import numpy as np
+
+from privopt.privacy.budget import NEIGHBOURING, Neighbouring, Refused, replaces
 from privopt.privacy.convolve import epsilon_of, self_composed
 from privopt.privacy.events import FULL
 from privopt.privacy.kinds import (
@@ -46,6 +49,7 @@ SMALLEST_DELTA = 1e-13
 # The error falls with the square of the step: a halving leaves a third of the change.
 GRID_CHANGE = 5e-4
 MOST_POINTS = 2e6
+PROFILE_POINTS, STAIRS = 400, 60
 
 
 def charge_of(*kinds: Kind, count: int = 1) -> Charge:
@@ -97,6 +101,26 @@ class Accountant:
             else:
                 low = middle
         return math.exp(high)
+
+    def profile(self, charge: Charge, least: float) -> tuple[np.ndarray, np.ndarray]:
+        """Proved pairs (epsilon, delta) of a charge, epsilons from 0 up and deltas down to
+        ``least``: close enough to tell which Gaussian lies above them."""
+        kinds = self.resolve(charge)
+        end = self.epsilon(charge, least)
+        if not math.isfinite(end):
+            return np.zeros(1), np.ones(1)
+        known = _objective_profile(kinds, self.neighbouring)
+        total = _composed(kinds, self.neighbouring) if known is None else None
+        if known is None and total is None:
+            deltas = np.geomspace(0.9, least, STAIRS)
+            return np.array([self.epsilon(charge, delta) for delta in deltas]), deltas
+        epsilons = np.linspace(0.0, end, STAIRS if total is None else PROFILE_POINTS)
+        if total is None:
+            assert known is not None
+            deltas = np.array([known(epsilon) for epsilon in epsilons])
+        else:
+            deltas = np.asarray(total.get_delta_for_epsilon(epsilons.tolist()))
+        return epsilons, np.append(deltas[:-1] * (1 + ROUNDING), least)
 
     def holds(self, charge: Charge, epsilon: float, delta: float) -> bool:
         """Whether (epsilon, delta) is proved for a charge; quicker than computing its epsilon."""
@@ -243,7 +267,7 @@ def _sampled_renyi_route(
 ) -> float | None:
     """Sampled Gaussians beside zCDP losses: dp-accounting's Renyi accountant (not replace_one,
     whose meaning differs between its classes)."""
-    if neighbouring == "replace_one" or not any(isinstance(k, SampledGaussian) for k in kinds):
+    if replaces(neighbouring) or not any(isinstance(k, SampledGaussian) for k in kinds):
         return None
     import dp_accounting
     from dp_accounting.rdp import RdpAccountant
@@ -267,6 +291,22 @@ def _sampled_renyi_route(
             return None
         accountant.compose(event, count)
     return float(accountant.get_epsilon(delta))
+
+
+def _composed(kinds: Counter[Kind], neighbouring: Neighbouring) -> Any:
+    """One pessimistic distribution of the whole loss; None if a kind has none."""
+    mu = _total_mu(kinds)
+    parts = Counter({k: c for k, c in kinds.items() if not isinstance(k, GaussianKind)})
+    if mu > 0:
+        parts[GaussianKind(mu, mu)] = 1
+    step, total = 1e-2 / math.sqrt(sum(parts.values())), None
+    for kind, times in parts.items():
+        one = None if isinstance(kind, Concentrated) else kind.distribution(step, neighbouring)
+        if one is None:
+            return None
+        many = self_composed(one, times)
+        total = many if total is None else total.compose(many)
+    return total
 
 
 def _distribution_route(

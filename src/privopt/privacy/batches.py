@@ -7,7 +7,7 @@ from collections import Counter
 from functools import lru_cache
 
 from privopt.privacy.accountant import Accountant
-from privopt.privacy.budget import Budget
+from privopt.privacy.budget import Budget, records_moved, replaces
 from privopt.privacy.events import FULL, Sampling
 from privopt.privacy.kinds import GaussianKind, Kind
 from privopt.privacy.profiles import gaussian_mu
@@ -40,7 +40,7 @@ def batch_charge(
     prior: tuple[Kind, ...] = (),
 ) -> Charge:
     """What one record pays for ``steps`` batches with Gaussian noise, and for ``prior``."""
-    records = 2 if budget.neighbouring == "replace_one" else 1
+    records = records_moved(budget.neighbouring)
     kind = GaussianKind(1 / multiplier, 1 / (records * multiplier))
     charge: Charge = Counter(Step(FULL, (before,)) for before in prior)
     charge[Step(sampling, (kind,))] += steps
@@ -55,7 +55,7 @@ def likely_multiplier(
     spent = sum(kind.mu**2 for kind in prior if isinstance(kind, GaussianKind))
     left = gaussian_mu(budget.epsilon, budget.delta) ** 2 - spent
     each = max(left, 1e-6) / (sampling.rate**2 * steps)
-    if budget.neighbouring == "replace_one" and not sampling.fixed_size:
+    if replaces(budget.neighbouring) and not sampling.fixed_size:
         # One record's own sensitivity is half the multiplier's unit.
         return 0.5 / math.sqrt(math.asinh(each / 4))
     return 1 / math.sqrt(math.log1p(each))

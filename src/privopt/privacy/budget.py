@@ -10,10 +10,16 @@ Neighbouring = Literal["zero_out", "replace_one", "add_remove"]
 NEIGHBOURING: tuple[str, ...] = get_args(Neighbouring)
 
 
+def replaces(neighbouring: Neighbouring) -> bool:
+    """Whether a neighbour has another record where this one was. Nobody else asks for the name of
+    the relation: what follows from it follows from here."""
+    return neighbouring == "replace_one"
+
+
 def records_moved(neighbouring: Neighbouring) -> int:
     """How many records' worth one change moves a sum: under replace_one one leaves and another
     comes, so 2; else 1."""
-    return 2 if neighbouring == "replace_one" else 1
+    return 2 if replaces(neighbouring) else 1
 
 
 class PrivacyWarning(UserWarning):

@@ -20,6 +20,8 @@ from privopt.privacy.spend import Charge, Spend, Step, spend
 
 VERSION = 1
 
+RUN = object()  # held by runs: they alone certify, and have gates with secure noise
+
 
 @cache
 def certificate_schema() -> dict[str, Any]:
@@ -57,24 +59,29 @@ class Certificate:
     see ``slack``. None if all releases are in floating point."""
 
     @classmethod
-    def from_log(
+    def of_run(
         cls,
+        key: object,
         log: Log,
+        planned: Spend,
         budget: Budget,
         *,
         solver: str,
         private: bool,
-        planned: Spend | None = None,
         assumptions: tuple[str, ...] = (),
         settings: dict[str, Any] | None = None,
         group: int = 1,
+        ledger: dict[str, Any] | None = None,
     ) -> Certificate:
-        """Certify a finished run; refuses if it spent more than planned or than the budget.
+        """Certify what a run's gate has logged; refuses if it is more than planned or budgeted.
 
-        ``group`` is how many records one unit may own: charges are those of all of them.
+        ``group`` is how many records one unit may own: charges are those of all of them. Only a
+        ``Run`` holds the key, so the log is that of its gate, and the plan that of its declaration.
         """
+        if key is not RUN:
+            raise Refused("only a run certifies: declare what is to be released, and make a Run.")
         spent = grouped(spend(log), group)
-        if planned is not None and not spent.at_most(planned):
+        if not spent.at_most(planned):
             raise Refused(
                 f"{solver} released more than it had planned: no certificate is given, and the "
                 "result must not be published. Please report this as a privacy bug."
@@ -98,6 +105,7 @@ class Certificate:
             assumptions=assumptions,
             settings=dict(settings or {}),
             library=f"privopt {version('privopt')}",
+            ledger=ledger,
             numerics=slack(log, epsilon),
         )
 

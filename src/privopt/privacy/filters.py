@@ -26,8 +26,13 @@ Two families of remainders are used, and one passage between them.
   tails than the normal one in van Zwet's order, 1964), so the worst x is -eta/2. A selection of
   range eta is therefore 2h(eta/2)-GDP, and an epsilon-DP release, whose range is 2 epsilon,
   2h(epsilon)-GDP.
-* from basic to gaussian: the Gaussian pair that meets (epsilon, delta) exactly is dominated by
-  f_(epsilon, delta). ``auto`` makes this passage at the first fit with Gaussian noise, once.
+* from basic to gaussian: f_(0, r) (x) G_mu, where G_mu meets (epsilon, (delta - r) / (1 - r)), is
+  dominated by f_(epsilon, delta). ``auto`` makes this passage at the first fit with Gaussian noise,
+  once. The part r, a twentieth of delta there, is for fits that no Gaussian alone dominates,
+  sampled steps and objective perturbation: one whose delta(epsilon) is at most d + (1 - d)
+  delta_G(epsilon; m) everywhere, in both directions, is dominated by f_(0, d) (x) G_m, and takes
+  m^2 of mu^2 and d of r. (Profiles determine trade-off functions; f_(0, d) (x) f_(0, r - d) is
+  above f_(0, r).)
 
 Amounts are integers. Costs are rounded up and totals down, except that a total may be exceeded by
 the same one part in 1e9 that a certificate may exceed its budget by.
@@ -39,12 +44,13 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
+import numpy as np
 from scipy.special import expit, ndtri
 
 from privopt.privacy.accountant import Accountant
 from privopt.privacy.budget import Budget, Neighbouring
 from privopt.privacy.kinds import BoundedRange, GaussianKind, Kind, Pure
-from privopt.privacy.profiles import ROUNDING, gaussian_epsilon, gaussian_mu
+from privopt.privacy.profiles import ROUNDING, gaussian_delta, gaussian_epsilon, gaussian_mu
 from privopt.privacy.spend import Charge, Spend
 
 Composition = Literal["auto", "basic", "gaussian"]
@@ -54,6 +60,9 @@ EPSILON_UNITS = 10**12
 DELTA_UNITS = 10**18
 SQUARE_UNITS = 10**15
 """Units in an epsilon of 1, a delta of 1, and a mu^2 of 1."""
+ASIDE, ASIDE_OF_A_FIT = 20, 1e-3
+"""The part of delta that a Gaussian account keeps for what is not Gaussian, and how much of its own
+delta such a fit takes of it."""
 MOST = 2**62
 """Larger totals are cut down to this: less budget, and room in SQLite's integers."""
 
@@ -62,18 +71,21 @@ MOST = 2**62
 class Cost:
     """What one fit takes: (epsilon, delta) and, where it is known, mu^2; all rounded up.
 
-    ``square`` is None if no Gaussian pair is known to dominate the fit. ``exact``: all its noise is
-    Gaussian, so that mu^2 says everything.
+    ``square`` is None if no Gaussian pair is known to dominate the fit; beside ``aside``, a part of
+    delta, if one does so only up to it. ``exact``: all its noise is Gaussian, so that mu^2 says
+    everything.
     """
 
     epsilon: int
     delta: int
     square: int | None
     exact: bool = False
+    aside: int = 0
 
     @classmethod
-    def of(cls, planned: Spend, budget: Budget) -> Cost:
-        """The cost of a declared spend that keeps its own budget."""
+    def of(cls, planned: Spend, budget: Budget, *, gaussian: bool = False) -> Cost:
+        """The cost of a declared spend that keeps its own budget, for an account that is
+        ``gaussian`` or not."""
         accountant = Accountant(budget.neighbouring)
         # A fit that keeps its epsilon without any delta takes none, whatever its budget allowed.
         epsilon, delta = accountant.epsilon(planned, 0.0), 0.0
@@ -82,7 +94,12 @@ class Cost:
         bills = [charge for _, charge in planned.frontier()]
         squares = [gaussian_square(payment, budget.neighbouring) for payment in bills]
         known = [square for square in squares if square is not None]
-        square = _up(max(known, default=0.0), SQUARE_UNITS) if len(known) == len(bills) else MOST
+        square, aside = _up(max(known, default=0.0), SQUARE_UNITS), 0.0
+        if len(known) < len(bills):
+            square, aside = MOST, budget.delta * ASIDE_OF_A_FIT
+            if gaussian and aside > 0:
+                found = [square_beside(each, budget.neighbouring, aside) for each in bills]
+                square = _up(max(found), SQUARE_UNITS)
         kinds = {type(kind) for payment in bills for step in payment for kind in step.kinds}
         full = all(step.sampling.full for payment in bills for step in payment)
         return cls(
@@ -90,6 +107,7 @@ class Cost:
             _up(delta, DELTA_UNITS),
             square if square < MOST else None,
             exact=full and kinds == {GaussianKind},
+            aside=_up(aside, DELTA_UNITS) if square < MOST else 0,
         )
 
     def covers(self, charge: Charge, neighbouring: Neighbouring) -> bool:
@@ -100,11 +118,13 @@ class Cost:
         if self.square is None:
             return True
         square = gaussian_square(charge, neighbouring)
+        if square is None and self.aside:
+            square = square_beside(charge, neighbouring, self.aside / DELTA_UNITS)
         return square is not None and square * SQUARE_UNITS <= self.square * (1 + ROUNDING)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Cost:
-        return cls(data["epsilon"], data["delta"], data["square"], data["exact"])
+        return cls(**data)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -112,7 +132,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """What is left: (epsilon, delta) and, once the account is Gaussian, mu^2.
+    """What is left: (epsilon, delta) and, once the account is Gaussian, mu^2 and a part of delta.
 
     Of a Gaussian account ``epsilon`` and ``delta`` are those that its mu^2 was made from.
     """
@@ -121,6 +141,7 @@ class Remaining:
     epsilon: int
     delta: int
     square: int | None = None
+    aside: int = 0
 
     @classmethod
     def whole(cls, budget: Budget, composition: Composition) -> Remaining:
@@ -142,22 +163,25 @@ class Remaining:
         return self.square is not None
 
     def as_gaussian(self) -> Remaining:
-        """The same budget as a Gaussian pair."""
-        mu = gaussian_mu(self.epsilon / EPSILON_UNITS, self.delta / DELTA_UNITS)
-        return replace(self, square=_down(mu**2, SQUARE_UNITS))
+        """The same budget as a Gaussian pair, in ``auto`` beside a small part of delta."""
+        aside = self.delta // ASIDE if self.composition == "auto" else 0
+        mu = gaussian_mu(self.epsilon / EPSILON_UNITS, _beside(self.delta, aside))
+        return replace(self, square=_down(mu**2, SQUARE_UNITS), aside=aside)
 
     def turns(self, cost: Cost) -> bool:
-        """Whether this cost makes the account Gaussian."""
-        return self.composition == "auto" and not self.gaussian and self.delta > 0 and cost.exact
+        """Whether this cost makes the account Gaussian: not one that takes all there is."""
+        may = self.composition == "auto" and not self.gaussian and self.delta > 0
+        return may and cost.exact and self.as_gaussian().after(cost) is not None
 
     def after(self, cost: Cost) -> Remaining | None:
         """What is left after a fit; None if it is not admitted."""
         if self.turns(cost):
             return self.as_gaussian().after(cost)
         if self.square is not None:
-            if cost.square is None or cost.square > self.square:
+            if cost.square is None or cost.square > self.square or cost.aside > self.aside:
                 return None
-            return replace(self, square=self.square - cost.square)
+            left = self.square - cost.square
+            return replace(self, square=left, aside=self.aside - cost.aside)
         if cost.epsilon > self.epsilon or cost.delta > self.delta:
             return None
         return replace(self, epsilon=self.epsilon - cost.epsilon, delta=self.delta - cost.delta)
@@ -168,15 +192,18 @@ class Remaining:
         if was_gaussian != self.gaussian:
             return self
         if self.square is not None:
-            return replace(self, square=self.square + (cost.square or 0))
+            square, aside = self.square + (cost.square or 0), self.aside + cost.aside
+            return replace(self, square=square, aside=aside)
         return replace(self, epsilon=self.epsilon + cost.epsilon, delta=self.delta + cost.delta)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"epsilon": self.epsilon, "delta": self.delta, "square": self.square}
+        amounts = asdict(self)
+        del amounts["composition"]
+        return amounts
 
     def with_amounts(self, data: dict[str, Any]) -> Remaining:
         """The same rules with the amounts of ``to_dict``."""
-        return replace(self, **{name: data[name] for name in ("epsilon", "delta", "square")})
+        return replace(self, **{name: data[name] for name in self.to_dict()})
 
 
 def rest(budget: Budget, left: Remaining) -> tuple[float, float]:
@@ -192,6 +219,7 @@ def rest(budget: Budget, left: Remaining) -> tuple[float, float]:
     if left.square is not None:
         excess = (left.as_gaussian().square or 0) - (bare.as_gaussian().square or 0)
         square = max(left.square - excess, 0) / SQUARE_UNITS
+        delta = _beside(bare.delta, left.as_gaussian().aside)
         epsilon = min(gaussian_epsilon(math.sqrt(square), delta), epsilon)
     return epsilon, delta
 
@@ -203,7 +231,7 @@ def spent(budget: Budget, left: Remaining) -> tuple[float, float]:
     delta = (whole.delta - left.delta) / DELTA_UNITS
     if left.square is not None:
         used = (left.as_gaussian().square or 0) - left.square
-        rest = left.delta / DELTA_UNITS
+        rest = _beside(left.delta, left.as_gaussian().aside)
         epsilon += gaussian_epsilon(math.sqrt(max(used, 0) / SQUARE_UNITS), rest)
         delta = budget.delta
     return epsilon, delta
@@ -219,6 +247,36 @@ def gaussian_square(charge: Charge, neighbouring: Neighbouring) -> float | None:
                 return None
             total += count * mu**2
     return total * (1 + 1e-12)
+
+
+def square_beside(charge: Charge, neighbouring: Neighbouring, aside: float) -> float:
+    """The least m^2 with delta(epsilon) <= aside + (1 - aside) delta_G(epsilon; m) for all
+    epsilon, read off stairs above the charge's profile; infinite if there is none."""
+    epsilons, deltas = Accountant(neighbouring).profile(charge, aside)
+    if epsilons[0] > 0 or deltas[-1] > aside:
+        return math.inf
+    # On each stair delta(epsilon) is at most its value on the left; beyond the last, aside.
+    ends, heights = epsilons[1:], deltas[:-1]
+
+    def below(mu: float) -> bool:
+        over = [gaussian_delta(float(end), mu) for end in ends]
+        return bool(np.all(heights <= aside + (1 - aside) * np.array(over) * (1 - ROUNDING)))
+
+    low, high = 0.0, 1e-3
+    while not below(high):
+        low, high = high, 2 * high
+        if high > 1e3:
+            return math.inf
+    while high > low * (1 + 1e-4):
+        middle = (low + high) / 2
+        low, high = (low, middle) if below(middle) else (middle, high)
+    return high**2
+
+
+def _beside(delta: int, aside: int) -> float:
+    """The delta of a Gaussian beside which so much of a total is kept apart."""
+    whole, kept = delta / DELTA_UNITS, aside / DELTA_UNITS
+    return (whole - kept) / (1 - kept)
 
 
 def gaussian_bound(kind: Kind) -> float | None:

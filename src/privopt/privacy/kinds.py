@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import gammaincc, log_ndtr
 
-from privopt.privacy.budget import Neighbouring, Refused
+from privopt.privacy.budget import Neighbouring, Refused, records_moved, replaces
 from privopt.privacy.profiles import (
     after_gaussian,
     folded_tail,
@@ -213,7 +213,7 @@ class ObjectiveGaussian(Kind):
         if self.dimension > 1:
             return None
         c, own = self.log_determinant, self.mu
-        if neighbouring == "replace_one":
+        if replaces(neighbouring):
             kink = c + 2 * own**2
             return after_gaussian(lambda t: replace_tail(t, own, c), epsilon, mu, kink)
         present = after_gaussian(lambda t: truncated_tail(t - c, own), epsilon, mu, c)
@@ -226,7 +226,7 @@ class ObjectiveGaussian(Kind):
     def renyi(self, alpha: float, neighbouring: Neighbouring) -> float | None:
         if self.dimension > 1:
             return None
-        mu = 2 * self.mu if neighbouring == "replace_one" else self.mu
+        mu = records_moved(neighbouring) * self.mu
         t = (alpha - 1) * mu
         tail = t**2 / 2 + math.log(2) + float(log_ndtr(t))
         return self.log_determinant + mu**2 / 2 + tail / (alpha - 1)
@@ -234,7 +234,7 @@ class ObjectiveGaussian(Kind):
     def distribution(self, step: float, neighbouring: Neighbouring) -> Any | None:
         c, mu, m = self.log_determinant, self.mu, self.dimension
         shift = mu**2 / 2
-        if neighbouring == "replace_one":
+        if replaces(neighbouring):
             low = c + 2 * mu**2
             if m > 1:
                 both = rounded_up(_chi_survival(low, 2 * mu, 2 * m), low, step)
@@ -265,9 +265,8 @@ class SampledGaussian(Kind):
 
     def distribution(self, step: float, neighbouring: Neighbouring) -> Any | None:
         if self.rate >= 1:
-            twice = 2 if neighbouring == "replace_one" else 1
-            return gaussian_distribution(twice * self.mu, step)
-        return poisson_distribution(self.rate, self.mu, step, neighbouring == "replace_one")
+            return gaussian_distribution(records_moved(neighbouring) * self.mu, step)
+        return poisson_distribution(self.rate, self.mu, step, replaces(neighbouring))
 
     def strength(self) -> float:
         return self.mu
@@ -287,7 +286,7 @@ class FixedSizeGaussian(Kind):
     mu: float
 
     def distribution(self, step: float, neighbouring: Neighbouring) -> Any | None:
-        if neighbouring != "replace_one":
+        if not replaces(neighbouring):
             return None
         if self.rate >= 1:
             return gaussian_distribution(self.mu, step)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from privopt.privacy.budget import Neighbouring, Refused
+from privopt.privacy.budget import Neighbouring, Refused, replaces
 from privopt.privacy.events import FULL, ROOT, Cell, Event, RunningSumPath, Sampling, StreamPath
 from privopt.privacy.factorizations import Factorization
 from privopt.privacy.kinds import (
@@ -51,7 +51,7 @@ class Step:
             )
             return (SampledGaussian(rate, sensitivity),)
         epsilon = sum(kind.pure(neighbouring) for kind in self.kinds)
-        if epsilon < math.inf and neighbouring != "replace_one":
+        if epsilon < math.inf and not replaces(neighbouring):
             return (Pure(math.log1p(rate * math.expm1(epsilon))),)
         names = " + ".join(sorted({kind.name for kind in self.kinds}))
         raise Refused(
@@ -61,7 +61,7 @@ class Step:
 
     def _resolve_fixed_size(self, neighbouring: Neighbouring) -> tuple[Kind, ...]:
         rate = self.sampling.rate
-        if neighbouring == "replace_one":
+        if replaces(neighbouring):
             if all(isinstance(kind, GaussianKind) for kind in self.kinds):
                 # Whoever is outside the batch stands for the replaced record: the diameter counts.
                 moved = math.sqrt(sum(k.mu**2 for k in self.kinds if isinstance(k, GaussianKind)))

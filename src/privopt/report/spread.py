@@ -27,7 +27,7 @@ from scipy.special import ndtr
 
 from privopt.estimators.bounds import ColumnBounds
 from privopt.geometry import WholeSpace
-from privopt.losses import CappedLogistic, Logistic
+from privopt.losses import CappedExponential, CappedLogistic, Logistic
 from privopt.mechanisms import Gate
 from privopt.noise import Source, gaussian, source_for
 from privopt.oracle import Oracle, RowMap
@@ -112,8 +112,8 @@ def _bounded(model: Any, plan: Plan) -> Spread:
 def _standardised(model: Any, plan: Plan, groups: Sequence[np.ndarray]) -> Spread:
     row_map: RowMap = model._row_map
     loss = plan.facts.problem.loss
-    logistic = isinstance(loss, Logistic)
-    cap = plan.settings.public()["cap"] if logistic else loss.lipschitz
+    logistic = isinstance(loss, Logistic | CappedLogistic)
+    cap = CappedExponential().lipschitz if logistic else loss.lipschitz
     most = _most(plan, cap, row_map.dimension) * row_map.scale / row_map.clip_norm
     bound = _in_units(model, np.broadcast_to(most, np.atleast_2d(model.coef_).shape))
     how = (
@@ -192,15 +192,17 @@ def _labelled(
     rows: np.ndarray, model: Any, row_map: RowMap, plan: Plan, source: Source
 ) -> list[Oracle]:
     """One oracle for each model, with labels drawn as the released model predicts them."""
-    loss = CappedLogistic(plan.settings.public()["cap"])
+    loss = plan.facts.problem.loss
     mapped = np.column_stack(
         [row_map.scale * (rows - row_map.centre), np.full(len(rows), row_map.column)]
     )
-    mapped *= row_map.factors(rows)[:, None]
+    capped = isinstance(loss, CappedLogistic)
+    mapped *= row_map.factors(rows)[:, None] if capped else 1 / row_map.clip_norm
+    link = loss if capped else CappedLogistic(1.0)
     oracles: list[Oracle] = []
     for theta in _mapped(model, row_map):
         coins = ndtr(gaussian(source, 1.0, len(rows)))
-        labels = np.where(coins < loss.probability(mapped @ theta), 1.0, -1.0)
+        labels = np.where(coins < link.probability(mapped @ theta), 1.0, -1.0)
         oracles.append(
             oracles[0].labelled(labels, classification=True)
             if oracles

@@ -1,7 +1,7 @@
 """Private algorithms: one file each, found by listing this folder."""
 
 from privopt.solvers.catalogue import catalogue, solver_named
-from privopt.solvers.execute import PROGRESS, declare, execute, row_bounds, settle
+from privopt.solvers.execute import PROGRESS, declare, execute, row_bounds
 from privopt.solvers.frontier import Frontier
 from privopt.solvers.solver import Plan, Result, Settings, Solver, Tick
 
@@ -17,6 +17,5 @@ __all__ = [
     "declare",
     "execute",
     "row_bounds",
-    "settle",
     "solver_named",
 ]

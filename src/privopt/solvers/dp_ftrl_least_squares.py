@@ -35,7 +35,8 @@ from privopt.mechanisms import CorrelatedGaussian, Gate
 from privopt.numerics.trust_region import minimise_quadratic, unsvec
 from privopt.oracle import LeastSquaresMoments, Oracle
 from privopt.oracle.rows import RowBounds
-from privopt.privacy import Budget
+from privopt.privacy import Budget, Neighbouring
+from privopt.privacy.budget import replaces
 from privopt.privacy.factorizations import named
 from privopt.privacy.participation import Participation
 from privopt.privacy.profiles import gaussian_mu
@@ -197,9 +198,9 @@ class DPFTRLLeastSquares(Solver):
         return leader.iterate()
 
 
-def reach_of(neighbouring: str) -> float:
+def reach_of(neighbouring: Neighbouring) -> float:
     """How far one change moves the moments' vector."""
-    return math.sqrt(2) * (1.5 if neighbouring == "replace_one" else 1.0)
+    return math.sqrt(2) * (1.5 if replaces(neighbouring) else 1.0)
 
 
 def _centred_ball(domain: Domain) -> bool:

@@ -37,6 +37,7 @@ from privopt.mechanisms import Gate, choose_discrete, gaussian_noise
 from privopt.oracle import ClippedGradient, Oracle, View
 from privopt.privacy import Budget, Sampling
 from privopt.privacy.batches import batch_multiplier, likely_multiplier
+from privopt.privacy.budget import replaces
 from privopt.privacy.kinds import Kind
 from privopt.problem import Problem
 from privopt.solvers.noisy_gd import Average, Rule, rules, tune, weight
@@ -192,7 +193,7 @@ class NoisySGD(Solver):
 def check_sampling(name: str, sampling: str, facts: Facts) -> None:
     if sampling not in ("poisson", "fixed"):
         raise ValueError(f"sampling must be poisson or fixed, got {sampling!r}.")
-    if sampling == "fixed" and facts.neighbouring != "replace_one":
+    if sampling == "fixed" and not replaces(facts.neighbouring):
         raise ValueError(
             f'{name} with sampling="fixed" needs neighbouring="replace_one", got '
             f'{facts.neighbouring}: use sampling="poisson".'

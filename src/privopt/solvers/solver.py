@@ -47,11 +47,13 @@ class Settings:
 @dataclass(frozen=True)
 class Answer:
     """Parameters of every model, and what was released about rows: the map they were fitted on, or
-    the norm they were clipped to (infinite if the model takes rows as they are)."""
+    the norm they were clipped to (infinite if the model takes rows as they are). ``clipped``: the
+    model takes mapped rows, shortened as in the run; otherwise it is linear in rows as they are."""
 
     thetas: list[np.ndarray]
     row_map: RowMap | None = None
     data_norm: float | None = None
+    clipped: bool = False
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return iter(self.thetas)

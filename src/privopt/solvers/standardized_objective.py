@@ -3,8 +3,13 @@
 Problem: two classes, columns with declared bounds, an intercept.
 
 Algorithm: release a histogram of row norms, the first two moments and the number of positive
-labels; centre, scale and clip the rows with them; then objective perturbation of the logistic loss
-with its slope capped at 1/2, regularised towards the intercept-only model.
+labels; centre, scale and clip the rows with them; then objective perturbation of a loss of slope at
+most 1/2 whose minimiser is the log-odds, regularised towards the intercept-only model.
+
+With few records for the budget long rows are shortened, which gives them more weight and inflates
+coefficients; with many they are weighted instead, which biases nothing (``oracle.mapped``). How
+much of each follows from n mu / p, a public number. Where noise is all that there can be, slopes
+are drawn towards zero by its known size.
 
 Bound: with rows mapped to norm at most 1, E[excess of the capped sum over every theta of norm R] <=
 E||b||^2 / (2 lambda) + lambda R^2 / 2, as for objective perturbation; R = 2.4 sqrt(p) makes the
@@ -18,14 +23,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from privopt.facts import Facts
 from privopt.geometry import WholeSpace
-from privopt.losses import CappedLogistic, Logistic, Loss, SmoothedHinge
+from privopt.losses import CappedExponential, CappedLogistic, Logistic, Loss, SmoothedHinge
 from privopt.mechanisms import (
     Gate,
     ObjectivePerturbation,
@@ -49,8 +54,22 @@ SHARES: dict[Noise, tuple[float, float, float]] = {
     "gaussian": (0.02, 0.10, 0.01),
     "pure": (0.04, 0.12, 0.02),
 }
+MOST_FOR_LABELS = 0.3
+ENOUGH_FOR_RATE = 20.0
+"""From this n mu on the smallest share suffices for the rate of positive labels."""
+PRIOR_RATE = 0.06
+"""Variance of the rate over problems, against which the noise of a released one is weighed."""
 SOLUTION_SIZE = 3.0
-"""Expected size of the solution in units of the clip norm."""
+"""Expected size of the solution in units of the clip norm; half of it where noise prevails."""
+NOISY, PLENTY = 32.0, 128.0
+"""n mu / p up to which the solution counts as half as large, and from which as whole."""
+HARDLY, SOME = 0.5, 1.5
+"""n mu / p up to which slopes are drawn towards zero, and from which the ridge does enough."""
+DOUBT = 1.5
+CURVATURE_LEFT = 0.6
+"""Of the curvature, after rows are clipped."""
+SHORTENED, WEIGHTED = 64.0, 1024.0
+"""n mu / p up to which long rows are shortened, and from which they are weighted."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +80,16 @@ class StandardizedSettings(ObjectiveSettings):
     moment_multiplier: float
     label_multiplier: float
     n: int
-    cap: float
     clip: float
+    shortening: float
+    doubt: float
 
 
 class StandardizedObjective(Solver):
-    """Private standardisation, then objective perturbation of a capped logistic loss.
+    """Private standardisation, then objective perturbation of a loss with a capped slope.
+
+    A ``CappedLogistic`` loss is minimised as it is, over shortened rows, and predicted with them:
+    its scores are not log-odds, and its model is no linear one.
 
     Formal guarantee
     ----------------
@@ -82,9 +105,9 @@ class StandardizedObjective(Solver):
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         problem = facts.problem
-        if not isinstance(problem.loss, Logistic | SmoothedHinge):
+        if not isinstance(problem.loss, Logistic | CappedLogistic | SmoothedHinge):
             return (
-                f"{self.name} is for the logistic loss and the smoothed hinge, "
+                f"{self.name} is for the logistic loss, capped or not, and the smoothed hinge, "
                 f"not for {facts.loss_name}."
             )
         if not facts.convex:
@@ -111,15 +134,26 @@ class StandardizedObjective(Solver):
         return RowBounds(math.inf, 1.0)
 
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> StandardizedSettings:
-        hinge = isinstance(facts.problem.loss, SmoothedHinge)
-        cap: float = choices.pop("cap", 1.0 if hinge else 0.5)
-        clip: float = choices.pop("clip", 0.8)
         noise: Noise = choices.pop("noise", "pure" if budget.pure else "gaussian")
-        multipliers, prior = before(facts, budget, noise, SHARES[noise])
+        clip: float = choices.pop("clip", 0.8)
+        plenty = strength(facts, budget, noise)
+        linear = isinstance(facts.problem.loss, Logistic)
+        usual = _between(plenty, WEIGHTED, SHORTENED) if linear else 1.0
+        shortening: float = choices.pop("shortening", usual)
+        if not 0 <= shortening <= 1:
+            raise ValueError(f"shortening must lie in [0, 1], got {shortening!r}.")
+        half = _between(plenty, PLENTY, NOISY) if linear else 0.0
+        norms, moments, labels = SHARES[noise]
+        if linear:
+            rooted = ENOUGH_FOR_RATE / (plenty * facts.p)
+            enough = rooted**2 if noise == "gaussian" else rooted
+            labels = min(max(enough, labels), MOST_FOR_LABELS)
+        multipliers, prior = before(facts, budget, noise, (norms, moments, labels))
         choices["discrete_noise"] = choose_for_all(
             choices.get("discrete_noise"), facts, noise, multipliers
         )
-        inner = _inner_facts(facts, cap, clip, prior)
+        loss, size = _loss(facts.problem), SOLUTION_SIZE * (1 - half / 2)
+        inner = _inner_facts(facts, loss, clip * size, prior)
         last = OBJECTIVE.settings(inner, budget, noise=noise, **choices)
         return StandardizedSettings(
             **{**vars(last), "passes": last.passes * facts.repeats + 3},
@@ -127,8 +161,9 @@ class StandardizedObjective(Solver):
             moment_multiplier=multipliers[1],
             label_multiplier=multipliers[2],
             n=facts.n,
-            cap=cap,
             clip=clip,
+            shortening=shortening,
+            doubt=DOUBT * _between(plenty, SOME, HARDLY) if linear else 0.0,
         )
 
     def run(
@@ -158,7 +193,7 @@ class StandardizedObjective(Solver):
             clip=settings.clip,
             discrete_noise=settings.discrete_noise,
         )
-        row_map = standardizer.run(oracles[0], gate)
+        row_map = replace(standardizer.run(oracles[0], gate), shortening=settings.shortening)
         thetas = []
         for done, oracle in enumerate(oracles, 1):
             theta = self._one(oracle, gate, row_map, problem, settings)
@@ -166,7 +201,7 @@ class StandardizedObjective(Solver):
             coefficients[-1] /= problem.intercept
             thetas.append(coefficients)
             tick(done, len(oracles))
-        return Answer(thetas, row_map)
+        return Answer(thetas, row_map, clipped=isinstance(problem.loss, CappedLogistic))
 
     def _one(
         self,
@@ -183,12 +218,14 @@ class StandardizedObjective(Solver):
         question = CountPositive("l1" if pure else "l2")
         sealed = oracle.everything().ask(question, resolution=counting.resolution)
         positive = gate.release(counting, sealed)
-        loss = _loss(problem, settings.cap)
+        loss = _loss(problem)
         start = np.zeros(row_map.dimension)
-        rate = float(np.clip(positive[0] / settings.n, 0.01, 0.99))
-        # The intercept-only model; of a hinge, the one of least squares, within the margin.
-        alone = loss.margin(rate) if isinstance(loss, CappedLogistic) else 2 * rate - 1
-        start[-1] = alone * row_map.clip_norm / row_map.column
+        share = positive[0] / settings.n
+        if isinstance(loss, CappedExponential):
+            noise = settings.label_multiplier * (math.sqrt(2) if pure else 1.0) / settings.n
+            share = 0.5 + (share - 0.5) * PRIOR_RATE / (PRIOR_RATE + noise**2)
+        rate = float(np.clip(share, 0.01, 0.99))
+        start[-1] = _alone(loss, rate) * row_map.clip_norm / row_map.column
         mechanism = ObjectivePerturbation(
             settings.noise,
             settings.noise_multiplier,
@@ -198,7 +235,46 @@ class StandardizedObjective(Solver):
             centre=tuple(start.tolist()),
             discrete_noise=settings.discrete_noise,
         )
-        return gate.release(mechanism, oracle.mapped(row_map).everything().function(loss))
+        theta = gate.release(mechanism, oracle.mapped(row_map).everything().function(loss))
+        if not isinstance(loss, CappedExponential):
+            return theta
+        return start + _signal(theta, row_map, settings, rate) * (theta - start)
+
+
+def strength(facts: Facts, budget: Budget, noise: Noise) -> float:
+    """n mu / p of one model: how much the records say beside the noise. Public."""
+    if noise == "pure":  # norm-Gamma noise is sqrt(p + 1) times as long as its scale
+        mu = budget.epsilon / facts.repeats / math.sqrt(facts.p + 1)
+    else:
+        mu = gaussian_mu(budget.epsilon, budget.delta) / math.sqrt(facts.repeats)
+    return facts.n * mu / facts.p
+
+
+def _between(value: float, none: float, whole: float) -> float:
+    """0 at ``none``, 1 at ``whole``, linear in the logarithm between them."""
+    return float(np.clip(math.log(none / value) / math.log(none / whole), 0.0, 1.0))
+
+
+def _alone(loss: Loss, rate: float) -> float:
+    """The intercept-only model; of a hinge, the one of least squares, within the margin."""
+    if isinstance(loss, CappedExponential):
+        return math.log(rate / (1 - rate))
+    return loss.margin(rate) if isinstance(loss, CappedLogistic) else 2 * rate - 1
+
+
+def _signal(
+    theta: np.ndarray, row_map: RowMap, settings: StandardizedSettings, rate: float
+) -> float:
+    """Which share of the slopes is kept: one, but where noise is all that there can be."""
+    clip, p = row_map.clip_norm, row_map.dimension
+    deviation = settings.noise_multiplier * CappedExponential().lipschitz
+    if settings.noise == "pure":
+        deviation *= math.sqrt(p + 1)
+    # Mean curvature at the intercept-only model, of a column of variance one.
+    curved = 0.5 * min(rate, 1 - rate) * settings.n * CURVATURE_LEFT / clip**2
+    noise = (p - 1) * (deviation / (curved + settings.regularisation)) ** 2
+    seen = float(theta[:-1] @ theta[:-1])
+    return max(0.0, 1.0 - settings.doubt * noise / seen) if seen > 0 else 0.0
 
 
 def before(
@@ -233,16 +309,15 @@ def choose_for_all(
     return wish if all(fits) else False
 
 
-def _loss(problem: Problem, cap: float) -> Loss:
-    """The loss that is minimised: a hinge's slope is capped already."""
-    return CappedLogistic(cap) if isinstance(problem.loss, Logistic) else problem.loss
+def _loss(problem: Problem) -> Loss:
+    """The loss that is minimised: others have capped slopes already."""
+    return CappedExponential() if isinstance(problem.loss, Logistic) else problem.loss
 
 
-def _inner_facts(facts: Facts, cap: float, clip: float, prior: tuple[Kind, ...]) -> Facts:
-    """The problem that objective perturbation solves: capped loss, rows of norm at most one."""
-    loss = _loss(facts.problem, cap)
-    size = SOLUTION_SIZE * clip * math.sqrt(facts.p)
-    problem = Problem(loss, data_norm=1.0, theta_norm=size)
+def _inner_facts(facts: Facts, loss: Loss, size: float, prior: tuple[Kind, ...]) -> Facts:
+    """The problem that objective perturbation solves: capped loss, rows of norm at most one, a
+    solution of ``size`` for each column of unit variance."""
+    problem = Problem(loss, data_norm=1.0, theta_norm=size * math.sqrt(facts.p))
     return Facts(problem, facts.n, facts.p, facts.neighbouring, facts.repeats, prior)
 
 

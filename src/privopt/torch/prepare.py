@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from privopt.ledger import account_for
-from privopt.mechanisms import HOOK, Gate, Steps
+from privopt.mechanisms import Run, Steps
 from privopt.noise import source_for
 from privopt.noise.tensors import DeviceSource
 from privopt.privacy import Budget, Neighbouring
@@ -146,10 +146,10 @@ def make_private(
         tensor_noise(plan.factorization)  # refuses noise that is not there for models
     bits = DeviceSource(processes.source(source), fast=device_noise)
 
-    def gate(declared: Steps) -> Gate:
+    def run(declared: Steps) -> Run:
         own = processes.own(engine.like())
         made = lambda mechanism: TensorStream(mechanism, own)  # noqa: E731
-        return Gate(bits, declared=declared, hook=HOOK.get(), stream=made)
+        return Run(budget, declared, bits, what="torch", stream=made)
 
     account = account_for(ledger, dataset)
     return PrivateTraining(
@@ -157,12 +157,11 @@ def make_private(
         optimizer,
         PrivateLoader(loader, schedule, plan.factorization.steps, processes),
         schedule,
-        gate,
+        run,
         budget,
         plan,
         microbatch,
         compile=("inductor" if compile is True else compile) or None,
-        private=source.private,
         assumptions=ASSUMPTIONS + (DEVICE_NOISE,) * (device_noise and engine.like().is_cuda),
         account=account if processes.first else None,
         processes=processes,

@@ -15,12 +15,10 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves, tree_map
 
 from privopt.ledger import Dataset
-from privopt.mechanisms import CorrelatedGaussian, Gate, Steps
+from privopt.mechanisms import CorrelatedGaussian, Run, Steps
 from privopt.noise.source import fresh_name
-from privopt.oracle.sealed import KEY, Sealed
 from privopt.oracle.sensitivity import Sensitivity
-from privopt.privacy import Accountant, Budget, Certificate, Refused, spend
-from privopt.privacy.budget import records_moved
+from privopt.privacy import Budget, Certificate, Refused
 from privopt.privacy.factorizations import Independent
 from privopt.torch.arguments import leaves_of
 from privopt.torch.batches import PrivateLoader, Schedule
@@ -29,7 +27,7 @@ from privopt.torch.engine import Engine, Part
 from privopt.torch.gradients import Gradients
 from privopt.torch.losses import LossFunction
 from privopt.torch.noise import TensorGaussian
-from privopt.torch.payment import Payment
+from privopt.torch.oracle import ClippedSums
 from privopt.torch.plan import TrainingPlan
 from privopt.torch.probe import probe
 from privopt.torch.processes import Processes
@@ -52,13 +50,12 @@ class PrivateTraining:
         optimizer: Optimizer,
         loader: PrivateLoader,
         schedule: Schedule,
-        gate: Callable[[Steps], Gate],
+        run: Callable[[Steps], Run],
         budget: Budget,
         plan: TrainingPlan,
         microbatch: int | None,
         *,
         compile: str | None,
-        private: bool,
         assumptions: tuple[str, ...],
         account: Dataset | None,
         processes: Processes,
@@ -66,7 +63,8 @@ class PrivateTraining:
         self.model, self.optimizer, self.loader = engine.model, optimizer, loader
         self.budget, self.plan = budget, plan
         self._engine, self._schedule = engine, schedule
-        self._microbatch, self._private, self._assumptions = microbatch, private, assumptions
+        self._microbatch, self._assumptions = microbatch, assumptions
+        self._sums = ClippedSums(engine, schedule, budget.neighbouring)
         self._like = self._tail = engine.like()
         self._gradients = Gradients(engine.parameters)
         self._probed: set[Any] = set()
@@ -82,11 +80,10 @@ class PrivateTraining:
             self._mechanism = TensorGaussian(plan.noise_multiplier)
         else:
             self._mechanism = CorrelatedGaussian(plan.factorization, plan.noise_multiplier)
-        sensitivities = [self._sensitivity(step) for step in range(self.steps)]
-        self._gate = gate(Steps(self._declared))
-        self._payment = Payment(account, budget, self._mechanism, sensitivities)
+        self._run = run(Steps(self._declared, self.steps))
+        self._account = account
         self._watch(optimizer)
-        facts = self.settings(), asdict(budget), private, loader.records
+        facts = self.settings(), asdict(budget), self._run.private, loader.records
         processes.check_same(facts, self._like.device)
 
     def _watch(self, optimizer: Optimizer) -> None:
@@ -132,7 +129,7 @@ class PrivateTraining:
     @property
     def noise_std(self) -> float:
         """Standard deviation of one step's fresh noise in a coordinate of the summed gradient."""
-        return self.plan.noise_multiplier * self._sensitivity(0).radius
+        return self.plan.noise_multiplier * self._sums.sensitivity(0).radius
 
     def step(self, loss: LossFunction, *inputs: Any, targets: Any = (), **keywords: Any) -> None:
         """One private step: clip, sum, add noise once, and call the optimizer.
@@ -162,9 +159,10 @@ class PrivateTraining:
         goals = targets if isinstance(targets, tuple) else (targets,)
 
         def paid() -> Tensor:
-            total = self._sum(loss, inputs, keywords, goals)
-            self._payment.pay(self._private)
-            return total
+            count, size = self._checked(inputs, keywords, goals)
+            if not self._run.paid:
+                self._run.pay(self._account)
+            return self._run.read(lambda: self._sum(loss, inputs, keywords, goals, count, size))
 
         self._release(processes.together(paid, self._like.device))
 
@@ -177,14 +175,10 @@ class PrivateTraining:
             self._leg = processes.told(fresh_name())
             self._aligned = True
 
-    def _sum(
-        self,
-        loss: LossFunction,
-        inputs: tuple[Any, ...],
-        keywords: dict[str, Any],
-        goals: tuple[Any, ...],
-    ) -> Tensor:
-        """The clipped gradients of the waiting examples."""
+    def _checked(
+        self, inputs: tuple[Any, ...], keywords: dict[str, Any], goals: tuple[Any, ...]
+    ) -> tuple[int, int]:
+        """How many examples wait, and how many are taken at a time; refuses other batches."""
         count = self.loader.waiting
         if count is None:
             raise Refused("step takes the batch that private.loader has just given, once.")
@@ -202,6 +196,18 @@ class PrivateTraining:
             size = self._compiled.size
         if (count > size or self._compiled is not None) and not tree_leaves(goals):
             raise ValueError("microbatches and compiled steps need targets=...: they cut them too.")
+        return count, size
+
+    def _sum(
+        self,
+        loss: LossFunction,
+        inputs: tuple[Any, ...],
+        keywords: dict[str, Any],
+        goals: tuple[Any, ...],
+        count: int,
+        size: int,
+    ) -> Tensor:
+        """The clipped gradients of the waiting examples."""
         engine = self._compiled or self._engine
         if 0 < count <= size:
             return engine.clipped_sum(loss, inputs, keywords, goals, count)
@@ -228,13 +234,13 @@ class PrivateTraining:
 
     def _release(self, total: Tensor) -> None:
         processes = self._processes
-        sealed = Sealed(KEY, processes.collect(total), self._sensitivity(self.steps_done))
-        release: Any = partial(self._gate.release, self._mechanism, sealed)  # type: ignore[arg-type]
-        before = len(self._gate.log)
+        sealed = self._sums.sealed(processes.collect(total), self.steps_done)
+        release: Any = partial(self._run.gate.release, self._mechanism, sealed)  # type: ignore[arg-type]
+        before = self._run.released
         try:
             noisy = processes.gather(processes.together(release, total.device), len(total))
         finally:
-            if len(self._gate.log) > before:
+            if self._run.released > before:
                 self.loader.stepped()  # also if it was interrupted: it is paid for, and over
         self._released = True
         self._gradients.fill(noisy, self._schedule.expected_batch_size)
@@ -262,37 +268,21 @@ class PrivateTraining:
                     p.copy_(part.view_as(p))
         return model
 
-    def _declared(self, step: int) -> tuple[Any, Sensitivity] | None:
+    def _declared(self, step: int) -> tuple[Any, Sensitivity]:
         """What each step may release."""
-        return None if step >= self.steps else (self._mechanism, self._sensitivity(step))
-
-    def _sensitivity(self, step: int) -> Sensitivity:
-        clip = self._engine.clip.norm
-        movement = records_moved(self.budget.neighbouring) * clip
-        cells, sampling = self._schedule.cells(step), self._schedule.sampling
-        return Sensitivity("l2", movement, clip, cells, step + 1, sampling)
+        return self._mechanism, self._sums.sensitivity(step)
 
     # ------------------------------------------------------------ guarantee
     def epsilon_spent(self, delta: float | None = None) -> float:
         """Epsilon of the steps so far, at the budget's delta or another one."""
-        if not len(self._gate.log):
-            return 0.0
-        accountant = Accountant(self.budget.neighbouring)
-        return accountant.epsilon(
-            spend(self._gate.log), self.budget.delta if delta is None else delta
-        )
+        return self._run.epsilon(delta=delta) if self._run.released else 0.0
 
     def certificate(self) -> Certificate:
         """The guarantee of everything released so far: every intermediate model included."""
-        certificate = Certificate.from_log(
-            self._gate.log,
-            self.budget,
-            solver="torch",
-            private=self._private,
-            assumptions=self._assumptions,
-            settings=self.settings(),
-        )
-        return self._payment.settle(certificate, self.steps_done == self.steps)
+        found = self._run.certify(assumptions=self._assumptions, settings=self.settings())
+        if self.steps_done == self.steps:
+            self._run.settle(found)
+        return found
 
     def settings(self) -> dict[str, Any]:
         """Public numbers of the run, as plain JSON values."""
@@ -324,15 +314,15 @@ class PrivateTraining:
         return {
             "settings": self.settings(),
             "budget": asdict(self.budget),
-            "private": self._private,
-            "charged": self._payment.mark,
+            "private": self._run.private,
+            "charged": self._run.mark,
             "steps_done": self.steps_done,
             "leg": self._leg,
             "process": processes.rank,
             "share": [share[processes.rank].start, share[processes.rank].stop],
             "average": self._tail.cpu(),
             "schedule": drawn if processes.first else None,
-            "noise": self._gate.noise_state(self._mechanism) if correlated else None,  # type: ignore
+            "noise": self._run.noise_state(self._mechanism) if correlated else None,  # type: ignore
         }
 
     def state_dicts(self) -> list[dict[str, Any]]:
@@ -364,12 +354,12 @@ class PrivateTraining:
             self._schedule.load(state["schedule"].numpy())
         self._tail = state["average"].to(self._like)
         if isinstance(self._mechanism, CorrelatedGaussian):
-            path = self._gate.resume(self._mechanism, state["noise"])
-            if len(path.cells) != done:
-                raise Refused("this is not the state of such a run.")
-        self._gate.resumed(done)
-        self._payment.mark, self._leg = state["charged"], state["leg"]
-        self._private = self._private and bool(state["private"])
+            self._run.resume(done, [(self._mechanism, state["noise"])])
+        else:
+            self._run.resume(done)
+        charged, private = state["charged"], bool(state["private"])
+        self._run.follow(charged, paid=charged is not None, private=private)
+        self._leg = state["leg"]
         self.loader.resume(done)
 
 

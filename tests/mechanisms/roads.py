@@ -1,0 +1,110 @@
+"""Every public way to a certificate, on a little data, as a function of a ledger."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import privopt
+from privopt.losses import Logistic
+from tests.estimators.every import CASES, GROUPS, TWO, X
+
+APPROXIMATE = {"epsilon": 3.0, "delta": 1e-3}
+NO_FIT = {
+    "BoundedScaler", "Budget", "Certificate", "Ledger", "Participation", "PrivacyWarning",
+    "Problem", "Refused", "__version__", "check_pipeline", "geometry", "load", "losses", "plan",
+    "save",
+}  # fmt: skip
+"""Public names that make no certificate."""
+
+
+def _fit(name: str, **more: Any) -> Any:
+    group, kind, parameters = CASES[name]
+    parameters = {key: value for key, value in parameters.items() if key != "random_state"}
+    return kind(**parameters, **more).fit(X, GROUPS[group]).privacy_
+
+
+def _batches(kind: Any, y: np.ndarray, **more: Any) -> Any:
+    model = kind(n_steps=4, **APPROXIMATE, **more)
+    for part in np.array_split(np.arange(len(X)), 4):
+        extra = {"classes": ["no", "yes"]} if y is TWO else {}
+        model.partial_fit(X[part], y[part], **extra)
+    return model.privacy_
+
+
+def _solve(**more: Any) -> Any:
+    problem, budget = privopt.Problem(Logistic()), privopt.Budget(3.0, 1e-3)
+    y = np.where(TWO == "yes", 1.0, -1.0)
+    return privopt.solve(problem, X, y, budget=budget, solver="noisy_gd", **more).certificate
+
+
+def _quantile(method: str, **more: Any) -> Any:
+    return privopt.quantile(X[:, 0], 0.5, bounds=(-1, 1), method=method, **more)[1]
+
+
+def _sums(n_steps: int | None, **more: Any) -> Any:
+    sums = privopt.prefix_sums(X, bound=1.0, n_steps=n_steps, **APPROXIMATE, **more)
+    list(sums)
+    return sums.certificate
+
+
+def _search(strategy: str, **more: Any) -> Any:
+    estimator = privopt.LogisticRegression(classes=["no", "yes"])
+    grid = {"data_norm": [0.5, 2.0]}
+    search = privopt.PrivateSearchCV(
+        estimator, grid, n_runs=20, strategy=strategy, **APPROXIMATE, **more
+    )
+    return search.fit(X, TWO).privacy_
+
+
+def _train(noise: str, batches: str, **more: Any) -> Any:
+    torch = pytest.importorskip("torch")
+    from privopt.torch import make_private
+
+    y = torch.tensor((TWO == "yes").astype(float)).float()
+    data = torch.utils.data.TensorDataset(torch.tensor(X).float(), y)
+    model = torch.nn.Linear(3, 1)
+    private = make_private(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        torch.utils.data.DataLoader(data, batch_size=40),
+        epochs=2,
+        noise=noise,
+        batches=batches,
+        **APPROXIMATE,
+        **more,
+    )
+    for _ in range(2):
+        for x, target in private.loader:
+            private.step(lambda out, t: (out[:, 0] - t) ** 2, x, targets=target)
+    return private.certificate()
+
+
+ROADS = {
+    **{name: partial(_fit, name) for name in CASES},
+    "OnlineLogisticRegression, batches": partial(_batches, privopt.OnlineLogisticRegression, TWO),
+    "OnlineLinearRegression, batches": partial(
+        _batches, privopt.OnlineLinearRegression, GROUPS["number"]
+    ),
+    "PrivateSearchCV": partial(_search, "private"),
+    "PrivateSearchCV, planned": partial(_search, "plan"),
+    "solve": _solve,
+    "quantile": partial(_quantile, "loss"),
+    "quantile, rank": partial(_quantile, "rank"),
+    "prefix_sums": partial(_sums, 120),
+    "prefix_sums, open-ended": partial(_sums, None),
+    "torch": partial(_train, "independent", "poisson"),
+    "torch, banded": partial(_train, "banded", "poisson"),
+    "torch, fixed": partial(_train, "blt", "fixed"),
+}
+
+
+def travelled(road: str, **more: Any) -> Any:
+    """The certificate at the end of a road."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", privopt.PrivacyWarning)
+        return ROADS[road](**more)
