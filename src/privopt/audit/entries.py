@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -371,13 +371,14 @@ def _torch(noise: str) -> Callable[[Budget, np.random.Generator], Call]:
     return make
 
 
+METHODS: tuple[Literal["loss", "rank"], ...] = ("loss", "rank")
 Make = Callable[[Budget, np.random.Generator], Call]
 ENTRIES: dict[str, tuple[Make, ...]] = {
     "solve": (_solve, _solve),
     # Both ends of q are another matter than its middle.
     "quantile": tuple(
         _quantile(method, low, high)
-        for method in ("loss", "rank")
+        for method in METHODS
         for low, high in ((0.005, 0.1), (0.1, 0.9), (0.9, 0.995))
     ),
     "prefix_sums": tuple(
