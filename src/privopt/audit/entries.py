@@ -178,7 +178,7 @@ def _solve(budget: Budget, generator: np.random.Generator) -> Call:
 
 
 def _quantile(
-    method: str, low: float, high: float
+    method: Literal["loss", "rank"], low: float, high: float
 ) -> Callable[[Budget, np.random.Generator], Call]:
     def make(budget: Budget, generator: np.random.Generator) -> Call:
         q = float(generator.uniform(low, high))
