@@ -14,7 +14,7 @@ import numpy as np
 
 import privopt
 from privopt.audit.fits import LABELS, estimators, readable, settled
-from privopt.audit.neighbours import EMPTY, Pair, hostile_pairs
+from privopt.audit.neighbours import Pair, searched_pairs
 from privopt.facts import Facts
 from privopt.geometry import Box, L1Ball, L2Ball, Simplex, WholeSpace
 from privopt.losses import Absolute, Huber, Logistic, SmoothedHinge, Squared, Welsch
@@ -61,6 +61,10 @@ RELEASES_NOTHING = {
 """Public names that see no records, or give nothing away that was computed from them."""
 
 
+def _pairs(budget: Budget, classification: bool, bound: float) -> list[Pair]:
+    return searched_pairs(budget.neighbouring, N, P, classification, bound)
+
+
 def drawn_budget(generator: np.random.Generator, relation: Neighbouring, pure: bool) -> Budget:
     """Epsilon from 0.1 to 20, delta from 1e-9 to 1e-2, evenly in the logarithm."""
     low, high = np.log(EPSILONS)
@@ -90,52 +94,6 @@ def _harmless(pair: Pair) -> tuple[np.ndarray, np.ndarray]:
     classes = bool(np.isin(y[np.isfinite(y)], LABELS).all())
     X = np.eye(n, pair.first[0].shape[1])
     return X, np.where(np.arange(n) % 2, 1.0, -1.0) if classes else np.linspace(-0.5, 0.5, n)
-
-
-# ---------------------------------------------------------------- pairs
-def searched_pairs(relation: Neighbouring, classification: bool, bound: float) -> list[Pair]:
-    """The hostile pairs, and those at which mechanisms reach their guarantee: a record at the
-    clip, at the centre, with the label turned, far below or above all others, empty."""
-    pairs = hostile_pairs(relation, n=N, p=P, classification=classification)
-    kept = [pair for pair in pairs if "label" in pair.name or "bound" in pair.name]
-    kept += [pair for pair in pairs if pair not in kept][:: max(1, len(pairs) // 6)]
-    row, far = bound * np.ones(P) / np.sqrt(P), 1.0 if classification else 1e3
-    records = {
-        "at the clip": (row, far),
-        "at the clip, label turned": (row, -far),
-        "at the clip, row turned": (-row, far),
-        "at the centre": (np.zeros(P), 0.0 if not classification else 1.0),
-        "empty": (np.full(P, np.nan), np.nan),
-    }
-    X = np.tile(row, (N, 1)) * np.where(np.arange(N) % 3, 1.0, -1.0)[:, None]
-    values = np.linspace(-0.9, 0.9, N)
-    crowds = {
-        "one label": np.ones(N),
-        "both labels": np.where(np.arange(N) % 2, 1.0, -1.0),
-    }
-    if not classification:
-        crowds |= {"spread": values, "in the middle": np.zeros(N), "below": np.full(N, -0.9)}
-    ids = tuple(range(N))
-    for crowd, y in crowds.items():
-        for one, record in records.items():
-            others = [other for other in records if other != one]
-            for other in others if relation == "replace_one" else others[-1:]:
-                first = _with(X, y, record)
-                if relation == "add_remove":
-                    if one == "empty":
-                        continue
-                    kept.append(Pair(f"{one} added, {crowd}", first, (X[1:], y[1:]), ids, ids[1:]))
-                else:
-                    second = EMPTY if relation == "zero_out" else records[other]
-                    name = f"{one} for {other}, {crowd}"
-                    kept.append(Pair(name, first, _with(X, y, second), ids, ids))
-    return kept
-
-
-def _with(X: np.ndarray, y: np.ndarray, record: Any) -> tuple[np.ndarray, np.ndarray]:
-    X, y = X.copy(), y.copy()
-    X[0], y[0] = record
-    return X, y
 
 
 # ---------------------------------------------------------------- the ways in
@@ -173,7 +131,7 @@ def _solve(budget: Budget, generator: np.random.Generator) -> Call:
         )
         return found.theta, found.certificate.to_json(), found.plan.settings
 
-    pairs = searched_pairs(budget.neighbouring, problem.loss.classification, problem.data_norm)
+    pairs = _pairs(budget, problem.loss.classification, problem.data_norm)
     return Call(run, pairs, f"{solver}, {problem.loss!r}, {problem.domain!r}, {budget}")
 
 
@@ -199,7 +157,7 @@ def _quantile(
             )
             return value, certificate.to_json()
 
-        pairs = searched_pairs(budget.neighbouring, False, 1.0)
+        pairs = _pairs(budget, False, 1.0)
         return Call(run, pairs, f"quantile {method}, q={q:.3g}, {budget}")
 
     return make
@@ -224,7 +182,7 @@ def _prefix_sums(noise: str) -> Callable[[Budget, np.random.Generator], Call]:
             )
             return list(sums), sums.certificate.to_json()
 
-        pairs = searched_pairs(budget.neighbouring, False, bound)
+        pairs = _pairs(budget, False, bound)
         return Call(run, pairs, f"prefix_sums {noise}, {steps} steps, bound={bound:.3g}, {budget}")
 
     return make
@@ -235,11 +193,7 @@ def _estimator(
 ) -> Callable[[Budget, np.random.Generator], Call]:
     def make(budget: Budget, generator: np.random.Generator) -> Call:
         estimator, own = estimators()[name], options(generator)
-        pairs = [
-            pair
-            for pair in searched_pairs(budget.neighbouring, True, 1.0)
-            if readable(estimator, pair)
-        ]
+        pairs = [pair for pair in _pairs(budget, True, 1.0) if readable(estimator, pair)]
         if not pairs:
             raise Refused("an estimator that knows no empty records takes none of these pairs.")
         fit, _ = settled(estimator, budget, _harmless(pairs[0]), **own)
@@ -294,7 +248,7 @@ def _online(name: str) -> Callable[[Budget, np.random.Generator], Call]:
             return model.coef_, model.intercept_, model.steps_, model.privacy_.to_json()
 
         classes = "classes" in known
-        pairs = searched_pairs(budget.neighbouring, classes, 1.0)
+        pairs = _pairs(budget, classes, 1.0)
         pairs = [pair for pair in pairs if min(len(pair.first[0]), len(pair.second[0])) > 0]
         return Call(run, pairs, f"{name}, batches of {size}, {budget}")
 
@@ -322,7 +276,7 @@ def _search(budget: Budget, generator: np.random.Generator) -> Call:
         search.fit(X, y)
         return search.best_index_, search.best_score_, search.privacy_.to_json()
 
-    pairs = searched_pairs(budget.neighbouring, True, 1.0)[::6]
+    pairs = _pairs(budget, True, 1.0)[::6]
     return Call(run, pairs, f"PrivateSearchCV, {law}, {budget}")
 
 
@@ -364,7 +318,7 @@ def _torch(noise: str) -> Callable[[Budget, np.random.Generator], Call]:
             weights = [part.detach().numpy() for part in private.model.parameters()]
             return weights, private.certificate().to_json()
 
-        pairs = searched_pairs(budget.neighbouring, True, 1.0)[::3]
+        pairs = _pairs(budget, True, 1.0)[::3]
         pairs = [pair for pair in pairs if min(len(pair.first[0]), len(pair.second[0])) > 4]
         return Call(run, pairs, f"make_private, {noise}, clip_norm={clip:.3g}, {budget}")
 
