@@ -31,7 +31,7 @@ test: .venv/.stamp-test ## run all tests
 audit: .venv/.stamp-demo ## attack every solver: a lower bound on epsilon beside the certified one
 	@$(ONE_THREAD) $(BIN)/privopt audit --workers $(WORKERS) $(ARGS)
 
-mutants: .venv/.stamp-test ## plant known bugs; print which check kills each of them
+mutants: .venv/.stamp-test ## plant known bugs and random ones; print which check kills each of them
 	@$(ONE_THREAD) $(BIN)/python -m tests.mutants $(ARGS)
 
 faults: .venv/.stamp-test ## kill, race, starve and corrupt a budget ledger; print what was seen

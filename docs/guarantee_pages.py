@@ -41,6 +41,45 @@ ALIASES = {
     "grid_walk": ("GridWalk",),
 }
 """Other words by which planted bugs speak of a mechanism."""
+STANDS_FOR_A_RATIO = {
+    "RankQuantile": (
+        (
+            "its density, enumerated on pairs of neighbours, keeps epsilon",
+            "tests/planner/test_quantile.py::test_rank_density_is_within_epsilon",
+        ),
+        (
+            "releases follow a density that is written out again",
+            "tests/planner/test_quantile.py::test_rank_releases_follow_that_density",
+        ),
+        (
+            "replay compares the log weights of neighbours with epsilon, for q at both ends",
+            "tests/audit/test_entries.py::test_a_movement_of_2q_in_quantiles_by_rank_is_found",
+        ),
+    ),
+    "GeneralizedGaussian": (
+        (
+            "its Renyi divergence by quadrature stays below what it declares",
+            "tests/noise/test_generalized_gaussian.py::"
+            "test_the_divergence_stays_below_the_declared_bound",
+        ),
+        (
+            "its noise follows its law in scale and shape",
+            "tests/audit/test_shape.py::test_noise_of_the_wrong_shape_is_found",
+        ),
+    ),
+    "BestOf": (
+        (
+            "its curve dominates exact cases",
+            "tests/privacy/test_tuning.py::test_the_curve_dominates_every_exact_case",
+        ),
+        (
+            "pure epsilon is above the exact worst case",
+            "tests/privacy/test_tuning.py::test_pure_epsilon_is_above_the_exact_worst_case",
+        ),
+    ),
+}
+"""What a page may say of something that no table audits: a sentence, and the test behind it. A test
+looks the tests up; without one the page says "Not audited."."""
 BOUNDED = {
     "range": "The scores' range is bounded: no record raises one score by more than that further "
     "than another. Queries enforce it by their clip.",
@@ -258,11 +297,12 @@ def _ratio(name: str) -> str:
 
 
 def _elsewhere(name: str) -> str:
-    """What stands for a ratio that the tables do not have."""
-    return (
-        "Not attacked by itself: its law is compared with a density that is computed "
-        "independently, and that density with the guarantee (`tests/mechanisms`, `tests/planner`)."
-    )
+    """What stands for a ratio that the tables do not have: named tests, or nothing."""
+    tests = STANDS_FOR_A_RATIO.get(name, ())
+    if not tests:
+        return "Not audited."
+    listed = "\n".join(f"- {said}: `{test}`" for said, test in tests)
+    return f"Not attacked by itself. In its place:\n\n{listed}"
 
 
 def _bugs(found: list[str]) -> str:

@@ -292,7 +292,7 @@ def test_the_command():
         env={"COLUMNS": "120"},
     )
     assert shown.exit_code == 0, shown.output
-    assert shown.output.count("stands") == 4
+    assert shown.output.count("stands") + shown.output.count("no power") == 4
     assert "hold together with 95 %" in shown.output
     for arguments in (["magic"], ["--runs", "3"], ["--confidence", "2"], ["--repeat", "0"]):
         assert CliRunner().invoke(app, ["audit", *arguments]).exit_code == 2
@@ -334,3 +334,36 @@ def test_false_alarms_are_rarer_than_stated():
         alarms["response"] += found.refuted or found.point > found.certified
     assert sum(alarms.values()) <= 90
     assert max(alarms.values()) <= 30
+
+
+def test_an_audit_that_could_have_seen_nothing_says_so():
+    """Scores that are the same on both sides, and a claim beyond what the runs can reach, have no
+    power; a Gaussian of the claimed size has."""
+    generator = np.random.default_rng(0)
+    noise = generator.standard_normal((2, 4000))
+    blind = judge(noise[0], noise[1], Claim.gaussian(1.0, 1e-5), confidence=0.95)
+    assert blind.verdict == "no power"
+    assert blind.smallest_error > 2
+    assert "no power" in str(blind)
+    near = judge(noise[0] + 1.0, noise[1], Claim.gaussian(1.0, 1e-5), confidence=0.95)
+    assert near.verdict == "stands"
+    assert 1.0 < near.smallest_error < 1.5
+    few = judge(np.ones(30), np.zeros(30), Claim.of(Budget(8.0)), confidence=0.95)
+    assert few.verdict == "no power"
+    assert few.smallest_error == math.inf
+    wrong = judge(noise[0] + 2.0, noise[1], Claim.gaussian(1.0, 1e-5), confidence=0.95)
+    assert wrong.verdict == "REFUTED"
+
+
+def test_the_smallest_error_is_one_that_is_seen():
+    """A loss that is larger by a little more than the stated factor is refuted nearly always."""
+    generator = np.random.default_rng(1)
+    noise = generator.standard_normal((2, 4000))
+    claim = Claim.gaussian(0.5, 1e-5)
+    factor = judge(noise[0] + 0.5, noise[1], claim, confidence=0.95).smallest_error
+    fresh = generator.standard_normal((20, 2, 4000))
+    seen = [
+        judge(one + 1.3 * factor * 0.5, other, claim, confidence=0.95).refuted
+        for one, other in fresh
+    ]
+    assert sum(seen) >= 18

@@ -49,3 +49,24 @@ def test_what_the_pages_are_read_from(room):
         assert "noise" in pages[name].split("## Planted bugs")[1]
     assert room.ratios()["Laplace"]
     assert len(room.planted()) >= 300
+
+
+def test_a_sentence_beside_an_audit_names_a_test_that_exists(room):
+    """Without a ratio and without such a test a page says that there was no audit."""
+    for name, sentences in room.STANDS_FOR_A_RATIO.items():
+        for _, test in sentences:
+            file, function = test.split("::")
+            text = (DOCS.parent / file).read_text(encoding="utf-8")
+            assert f"\ndef {function}(" in text, test
+            assert f"`{test}`" in room.pages(cleandoc)[name]
+    assert room._elsewhere("something new") == "Not audited."
+
+
+def test_every_audit_ratio_is_of_something_that_is_audited(room):
+    """The tables of the audit page speak of what the audit can be asked for today."""
+    from privopt.audit.mechanisms import CASES
+    from privopt.audit.table import ESTIMATORS
+
+    known = {*catalogue(), *ESTIMATORS, *CASES}
+    for name in room.ratios():
+        assert name in known or any(one.startswith(name) for one in known), name

@@ -1,6 +1,7 @@
 """Plant every bug, print who killed it: ``python -m tests.mutants [words in the name]``.
 
-``--page`` writes the list into the documentation instead.
+Without words, random mutants follow; ``--random 400 1`` (how many, seed) makes these alone, and
+``--page`` writes the list of planted bugs into the documentation instead.
 """
 
 from __future__ import annotations
@@ -10,12 +11,21 @@ import warnings
 
 from .bugs import ALL
 from .page import PAGE, page_text
+from .score import MANY, score
 
 
 def main(words: list[str]) -> int:
     if words == ["--page"]:
         PAGE.write_text(page_text(), encoding="utf-8")
         return 0
+    if words[:1] == ["--random"]:
+        numbers = [int(word) for word in words[1:] if word.isdigit()]
+        return score(*[*numbers, *(MANY, 0)[len(numbers) :]][:2], [])
+    failed = _known(words)
+    return failed if words else max(failed, score(MANY, 0, []))
+
+
+def _known(words: list[str]) -> int:
     warnings.simplefilter("ignore")
     chosen = [mutant for mutant in ALL if all(word in mutant.name for word in words)]
     survived, alarms = [], []

@@ -22,6 +22,7 @@ HEAD = """# Planted bugs
 ```sh
 make mutants                            # all of them, some minutes
 make mutants ARGS="noisy_gd clipped"    # those with these words in their names
+make mutants ARGS="--random 400 1"      # random ones alone: how many, and the seed
 ```
 
 plants {count} bugs, one at a time and in memory, and asks the check beside each whether it
@@ -32,6 +33,11 @@ Each stands for one of {modes} ways in which private libraries have failed: in b
 (B), in the accountant (A), in sensitivities (S), in the noise (N), in budgets that last (L). A bug
 that is found in the field becomes a mutant here, in `tests/mutants`, from which this page is
 written.
+
+`make mutants` then changes the code at random: one operator, comparison, constant or call of the
+rooms that the guarantee rests on, in a process of its own, and tries the few quickest tests that
+run the changed line (`tests/mutants/score.py`). Its score says how much of the code somebody looks
+at, and its survivors are where to look next; many of them change nothing that matters.
 """
 
 

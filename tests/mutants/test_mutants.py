@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from .bugs import ALL
+from .equivalent import EQUIVALENT
 from .modes import KNOWN, MODES, mode_of
 from .mutant import forget
 from .page import PAGE, page_text
+from .sites import SOURCE, drawn, plant, sites
 
 QUICK = [mutant for mutant in ALL if mutant.quick]
 CHECKS = {mutant.check: mutant for mutant in QUICK}
@@ -41,3 +45,34 @@ def test_a_planted_bug_is_killed(mutant):
 def test_the_check_passes_on_the_honest_code(mutant):
     forget()
     assert mutant.check() is None
+
+
+# ---------------------------------------------------------------- random mutants
+def test_sites_are_many_have_names_of_their_own_and_are_drawn_alike():
+    found = sites()
+    assert len(found) > 5000
+    assert len({site.name for site in found}) == len(found)
+    assert drawn(50, 3) == drawn(50, 3) != drawn(50, 4)
+
+
+def test_a_planted_site_changes_what_runs():
+    """In a process of its own: a function, a method and a constant of a module."""
+    named = {site.name: site for site in sites()}
+    wanted = (
+        "privacy/conversions.py:gaussian_conversion: alpha * rho -> alpha / rho",
+        "mechanisms/density/draws.py:DEEPEST: 128.0 -> 256.0",
+    )
+    for name in wanted:
+        site = named[name]
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if plant(site) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, name
+    assert (SOURCE / "privacy").is_dir()
+
+
+def test_known_equivalents_are_sites_with_a_reason():
+    named = {site.name for site in sites()}
+    for name, reason in EQUIVALENT.items():
+        assert name in named, name
+        assert len(reason) > 10

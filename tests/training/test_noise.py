@@ -102,3 +102,16 @@ def test_gaussian_like():
     assert not gaussian_like(DeviceSource(SilentSource()), 2.0, like).any()
     with pytest.raises(TypeError, match="cannot be pickled"):
         DeviceSource(SecureSource()).__reduce__()
+
+
+def test_uniform_numbers_lie_in_the_unit_interval_and_use_every_bit():
+    """31 bits and 22 bits of two words, no overlap: the largest is one, the smallest 2^-53."""
+    from privopt.noise.chacha import _uniform
+
+    def word(value):
+        return torch.tensor([value], dtype=torch.int64)
+
+    assert float(_uniform(word(0), word(0))) == 2.0**-53
+    assert float(_uniform(word(2**31 - 1), word(2**22 - 1))) == 1.0
+    assert float(_uniform(word(0), word(-1))) == 2.0**-31
+    assert float(_uniform(word(-1), word(-1))) == 1.0

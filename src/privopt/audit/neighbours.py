@@ -179,3 +179,44 @@ def _owned(
     X, y = X.copy(), y.copy()
     X[mine, :-1], y[mine] = record
     return X, y
+
+
+def searched_pairs(
+    relation: Neighbouring, n: int, p: int, classification: bool, bound: float
+) -> list[Pair]:
+    """The hostile pairs, and those at which mechanisms reach their guarantee: a record at the
+    clip, at the centre, with the label turned, far below or above all others, empty."""
+    pairs = hostile_pairs(relation, n=n, p=p, classification=classification)
+    kept = [pair for pair in pairs if "label" in pair.name or "bound" in pair.name]
+    kept += [pair for pair in pairs if pair not in kept][:: max(1, len(pairs) // 6)]
+    row, far = bound * np.ones(p) / np.sqrt(p), 1.0 if classification else 1e3
+    records = {
+        "at the clip": (row, far),
+        "at the clip, label turned": (row, -far),
+        "at the clip, row turned": (-row, far),
+        "at the centre": (np.zeros(p), 0.0 if not classification else 1.0),
+        "empty": (np.full(p, np.nan), np.nan),
+    }
+    X = np.tile(row, (n, 1)) * np.where(np.arange(n) % 3, 1.0, -1.0)[:, None]
+    values = np.linspace(-0.9, 0.9, n)
+    crowds = {
+        "one label": np.ones(n),
+        "both labels": np.where(np.arange(n) % 2, 1.0, -1.0),
+    }
+    if not classification:
+        crowds |= {"spread": values, "in the middle": np.zeros(n), "below": np.full(n, -0.9)}
+    ids = tuple(range(n))
+    for crowd, y in crowds.items():
+        for one, record in records.items():
+            others = [other for other in records if other != one]
+            for other in others if relation == "replace_one" else others[-1:]:
+                first = _set(X, y, 0, record)
+                if relation == "add_remove":
+                    if one == "empty":
+                        continue
+                    kept.append(Pair(f"{one} added, {crowd}", first, (X[1:], y[1:]), ids, ids[1:]))
+                else:
+                    second = EMPTY if relation == "zero_out" else records[other]
+                    name = f"{one} for {other}, {crowd}"
+                    kept.append(Pair(name, first, _set(X, y, 0, second), ids, ids))
+    return kept

@@ -25,19 +25,20 @@ import numpy as np
 from privopt.audit.neighbours import Pair
 from privopt.mechanisms import (
     HOOK,
+    Drawn,
     ExponentialDensity,
     Mechanism,
     OutputPerturbation,
     same_event,
 )
 from privopt.mechanisms.density import body_of
-from privopt.mechanisms.exponential_density import loss_range
 from privopt.noise import SeededSource
 from privopt.oracle.objective import Objective
 from privopt.oracle.sampling import COUPLING, KeyedCoins
 from privopt.oracle.sensitivity import Sensitivity, order_of
 from privopt.oracle.vertex_draw import VertexDraw
 from privopt.privacy import Event
+from privopt.privacy.kinds import BoundedRange, GaussianKind, Pure
 
 SLACK = 1e-9
 """Relative rounding error allowed in a measured movement."""
@@ -105,7 +106,7 @@ class Tape:
             self.findings.append(f"{label}: its declared sensitivity depends on data")
         checks = chain(
             movements(old.payload, payload, old.sensitivity, mechanism),
-            _range_movement(mechanism, old.payload, payload, old.sensitivity),
+            _weight_movement(mechanism, event, old.payload, payload, old.sensitivity),
         )
         for what, moved, allowed in checks:
             allowed *= self.group
@@ -123,6 +124,8 @@ def movements(
             algorithm = mechanism.algorithm
             moved = np.linalg.norm(algorithm.value(one) - algorithm.value(other))
             yield "the result", float(moved), mechanism.output_sensitivity(sensitivity)
+        return
+    if sensitivity.norm == "runs":  # the runs of a search release through gates of their own
         return
     one, other = (np.atleast_1d(in_units(payload, sensitivity)) for payload in (one, other))
     if one.shape != other.shape:
@@ -178,21 +181,37 @@ def _function_movements(
         yield "the rank of the curvature", float(rank), float(records * facts.rank)
 
 
-def _range_movement(
-    mechanism: Mechanism, one: Any, other: Any, sensitivity: Sensitivity
+def _weight_movement(
+    mechanism: Mechanism, event: Event, one: Any, other: Any, sensitivity: Sensitivity
 ) -> Iterator[tuple[str, float, float]]:
-    """An exponential mechanism rests on the range of the two functions' difference."""
-    if not isinstance(mechanism, ExponentialDensity) or mechanism.noise != "pure":
+    """A draw rests on what a record does to the logarithms of the weights. With their range within
+    eta all ratios of chances are within exp(eta); for a Gaussian one they move by no more than mu
+    times the square root of the ridge's share, in any direction."""
+    if not isinstance(mechanism, Drawn) or _is_a_point(mechanism, sensitivity):
         return
-    body = body_of(mechanism.domain, one.dimension)
-    generator = SeededSource(2).noise
-    ways = generator.standard_normal((40, body.dimension))
-    points = np.array([body.project(body.centre + 9 * body.radius * way) for way in ways])
-    thetas = body.thetas(np.vstack([points, body.centre]))
-    difference = one.values(thetas) - other.values(thetas)
-    allowed = loss_range(one.loss, one.rows.bounds.size, mechanism.domain, one.dimension)
-    records = sensitivity.radius / sensitivity.single
-    yield "the range on the domain", float(np.ptp(difference)), float(records * allowed)
+    kind = event.kinds[0]
+    marks = [mechanism.landmarks(payload, sensitivity) for payload in (one, other)]
+    points = np.unique(np.concatenate(marks), axis=0)
+    first, second = (mechanism.log_weights(part, sensitivity, points) for part in (one, other))
+    both = np.isfinite(first) & np.isfinite(second)
+    moved = (first - second)[both]
+    # Sums of losses are counted in steps of 2^-29 of one record's range.
+    slack = 1 + 1e-6
+    if isinstance(kind, (BoundedRange, Pure)):
+        allowed = kind.eta if isinstance(kind, BoundedRange) else kind.epsilon
+        yield "the range of the log weights", float(np.ptp(moved)), allowed * slack
+    elif isinstance(kind, GaussianKind) and isinstance(mechanism, ExponentialDensity):
+        targets = [mechanism.target(part, sensitivity, kind.mu) for part in (one, other)]
+        turned = np.linalg.norm(targets[0].slopes(points) - targets[1].slopes(points), axis=1)
+        ridge = targets[0].inverse_temperature * mechanism.regularisation
+        yield "the slope of the weights", float(turned.max()), kind.mu * math.sqrt(ridge) * slack
+
+
+def _is_a_point(mechanism: Any, sensitivity: Sensitivity) -> bool:
+    domain, facts = getattr(mechanism, "domain", None), sensitivity.facts
+    if domain is None or facts is None:
+        return False
+    return body_of(domain, facts.dimension).dimension == 0
 
 
 def _same_reach(one: Sensitivity, other: Sensitivity) -> bool:

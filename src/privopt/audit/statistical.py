@@ -7,11 +7,13 @@ confidence. Below the certificate it proves nothing; above it, it proves a bug.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from privopt.audit.bounds import (
     Claim,
@@ -33,6 +35,13 @@ HEADLINE = 0.8
 STRICT = (1e-3, 0.05, 0.5)
 """Levels at which the pilot's events compete, against the luck of the winner; the first that tells
 them apart is taken."""
+POWER = 2.0
+"""An audit that would not have seen a loss of twice what is certified, noise of half its size, has
+no power, and says so."""
+UNSURE = 0.1
+"""Level of the bounds on the rates of an attack by which its power is judged."""
+MOST = 64.0
+"""Larger errors are not told apart."""
 LEVELS = (0.01, 0.05, 0.2, 0.5, 0.8, 0.95)
 """False positive rates, in the pilot, of the events that check the curve."""
 
@@ -45,6 +54,10 @@ class Finding:
     curve (see ``bounds.Claim.epsilon_equivalent``); ``point`` is one from the definition of
     (epsilon, delta)-DP alone, weaker where delta is small. ``refuted``: some point of the claimed
     curve is contradicted. All of them hold together with probability ``confidence``.
+
+    ``smallest_error``: by what factor the loss of what was attacked would have to be larger for
+    this very attack, with as many runs, to refute the claim; infinite if it tells the two data sets
+    apart nowhere.
     """
 
     lower_bound: float
@@ -57,6 +70,15 @@ class Finding:
     family: Family
     mu: float = 0.0
     mu_certified: float | None = None
+    smallest_error: float = math.inf
+
+    @property
+    def verdict(self) -> str:
+        """``REFUTED``, ``stands``, or ``no power`` if it could not have refuted noise of half the
+        declared size."""
+        if self.refuted:
+            return "REFUTED"
+        return "stands" if self.smallest_error <= POWER else "no power"
 
     @property
     def ratio(self) -> float:
@@ -64,6 +86,12 @@ class Finding:
 
     def __str__(self) -> str:
         verdict = "REFUTED" if self.refuted else "not refuted"
+        if not self.refuted:
+            seen = f"{self.smallest_error:.2g} times what is certified"
+            verdict += ", it would have seen " + (
+                f"a loss of {seen}" if math.isfinite(self.smallest_error) else "no error at all"
+            )
+            verdict += ": no power" if self.verdict == "no power" else ""
         return (
             f"epsilon >= {self.lower_bound:.4g} with {100 * self.confidence:g} % confidence, "
             f"certified {self.certified:.4g} at delta={self.delta:g} (ratio {self.ratio:.2f}, "
@@ -157,7 +185,32 @@ def judge(first: np.ndarray, second: np.ndarray, claim: Claim, *, confidence: fl
         family=claim.family,
         mu=float(gaussian_bound(true[:1], false[:1])[0]),
         mu_certified=claim.mu,
+        smallest_error=_smallest_error(hits, runs, shares, claim),
     )
+
+
+def _smallest_error(hits: list[np.ndarray], runs: int, shares: np.ndarray, claim: Claim) -> float:
+    """How often the counted rates would have to be as far apart for a refutation.
+
+    A loss that is f times as large moves the two normal scores of an event f times as far apart, as
+    with Gaussian noise of 1/f of its size. How far apart they are now is bounded from below, so
+    that luck is not taken for power."""
+    true, false = rate_above(hits[0], runs, UNSURE), rate_below(hits[1], runs, UNSURE)
+    base, apart = ndtri(false), np.maximum(ndtri(np.maximum(true, 1e-300)) - ndtri(false), 0.0)
+    bounded = [rate_below(k, runs, s / 2) for k, s in zip(hits[1], shares, strict=True)]
+
+    def seen(factor: float) -> bool:
+        expected = runs * ndtr(base + factor * apart)
+        true = [rate_above(np.floor(k), runs, s / 2) for k, s in zip(expected, shares, strict=True)]
+        return bool(claim.refuted(np.array(true), np.array(bounded)).any())
+
+    if not seen(MOST):
+        return math.inf
+    low, high = 0.0, MOST
+    while high - low > 1e-3 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if seen(middle) else (middle, high)
+    return high
 
 
 def _hits(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:

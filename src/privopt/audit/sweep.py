@@ -1,14 +1,16 @@
 """Replay of everything: each solver and each estimator, under each relation it takes, on every
-hostile pair of neighbours."""
+hostile pair of neighbours; and each public entry point with parameters drawn over their range, on
+the pairs at which mechanisms reach their guarantee."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 
+from privopt.audit.entries import ENTRIES, calls
 from privopt.audit.fits import estimators, harmless, readable, settled, takes
 from privopt.audit.neighbours import Pair, hostile_pairs
 from privopt.audit.replay import Run, replay
@@ -62,15 +64,19 @@ class Place:
     delta: float
     problem: int | None = None
     """Which of the problems; None for an estimator, and for a solver that refuses them all."""
+    draw: int | None = None
+    """The seed of a public entry point's parameters, budget included."""
 
 
-def places(name: str | None = None) -> list[Place]:
-    """Everything that is replayed: what is refused is left out."""
+def places(name: str | None = None, seed: int = 0) -> list[Place]:
+    """Everything that is replayed: what is refused is left out. ``seed`` draws the parameters of
+    public entry points."""
     known = [*sorted(catalogue()), *sorted(estimators())]
-    if name is not None and name not in known:
-        raise ValueError(f"unknown solver or estimator {name!r}; choose from {', '.join(known)}.")
+    every = sorted({*known, *ENTRIES})
+    if name is not None and name not in every:
+        raise ValueError(f"unknown solver or estimator {name!r}; choose from {', '.join(every)}.")
     found = []
-    for one in known if name is None else [name]:
+    for one in known if name is None else [name] if name in known else []:
         for relation in cast(tuple[Neighbouring, ...], NEIGHBOURING):
             for delta in DELTAS:
                 budget = Budget(EPSILON, delta, relation)
@@ -80,7 +86,12 @@ def places(name: str | None = None) -> list[Place]:
                         found.append(Place(one, relation, delta, index))
                 elif takes(estimators()[one], budget, hostile_pairs(relation, n=N, p=P)):
                     found.append(Place(one, relation, delta))
-    return found
+    return found + [
+        Place(one, relation, 0.0, draw=seed)
+        for one in ENTRIES
+        if name in (None, one)
+        for relation in cast(tuple[Neighbouring, ...], NEIGHBOURING)
+    ]
 
 
 def _problem(name: str, budget: Budget) -> int | None:
@@ -94,7 +105,8 @@ def _problem(name: str, budget: Budget) -> int | None:
 def replay_place(place: Place) -> tuple[int, list[str]]:
     """How many pairs were replayed, and what was found on which."""
     findings, count = [], 0
-    for run, pair in _runs(place):
+    runs = _runs(place) if place.draw is None else _drawn(place, place.draw)
+    for run, pair in runs:
         count += 1
         with np.errstate(all="ignore"):
             findings += [f"{pair.name}: {text}" for text in replay(run, pair)]
@@ -116,6 +128,16 @@ def _runs(place: Place) -> Iterator[tuple[Run, Pair]]:
         run, classification = _solve(place.name, problem, budget), problem.loss.classification
         for pair in hostile_pairs(place.neighbouring, n=N, p=P, classification=classification):
             yield run, pair
+
+
+def _drawn(place: Place, seed: int) -> Iterator[tuple[Run, Pair]]:
+    for call in calls(place.name, place.neighbouring, seed):
+        for pair in call.pairs:
+            yield _seeded(call.run), replace(pair, name=f"{call.said}: {pair.name}")
+
+
+def _seeded(run: Any) -> Run:
+    return lambda X, y: run(X, y, SeededSource(0))
 
 
 def _solve(name: str, problem: Problem, budget: Budget) -> Run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -87,7 +88,7 @@ def audit(
             own = {"delta": delta, "neighbouring": neighbouring.value}
             bad = _own(target, epsilons[:1], runs or 4000, regression, replay, out, **own, **sure)
         elif replay:
-            bad = _replay(target, workers)
+            bad = _replay(target, workers, seed)
         elif mechanisms and repeat > 1:
             bad = _false_alarms(target, epsilons, runs or 20_000, repeat, workers, **sure)
         elif mechanisms:
@@ -175,22 +176,23 @@ def _false_alarms(
     return ["far more alarms than the confidence allows"] if alarms > 2 * allowed + 10 else []
 
 
-def _replay(target: str | None, workers: int) -> list[str]:
+def _replay(target: str | None, workers: int, seed: int) -> list[str]:
     from privopt.audit.sweep import places, replay_place
 
-    wanted, pairs, bad = places(target), 0, []
+    wanted, pairs, bad = places(target, seed), 0, []
     for place, (count, findings) in zip(
         wanted, _spread(replay_place, wanted, workers), strict=True
     ):
         pairs += count
         for text in findings:
             bad.append(place.name)
-            where = f"{place.name}, {place.neighbouring}, delta={place.delta:g}"
+            where = f"{place.name}, {place.neighbouring}"
+            where += f", delta={place.delta:g}" if place.draw is None else ""
             console.print(f"{where}: {text}", highlight=False, soft_wrap=True)
     names = len({place.name for place in wanted})
     console.print(
-        f"{names} solvers and estimators in {len(wanted)} settings, {pairs} pairs of neighbours "
-        f"replayed, {len(bad)} findings.",
+        f"{names} solvers, estimators and other entry points in {len(wanted)} settings, "
+        f"{pairs} pairs of neighbours replayed, {len(bad)} findings.",
         highlight=False,
         soft_wrap=True,
     )
@@ -268,7 +270,7 @@ def _shown(
     for column in COLUMNS:
         left = column in ("audited", "verdict")
         table.add_column(column, justify="left" if left else "right", no_wrap=True)
-    refuted, kept = [], []
+    refuted, kept, powerless = [], [], []
     for name, finding in found:
         table.add_row(
             name,
@@ -278,9 +280,14 @@ def _shown(
             f"{finding.ratio:.2f}",
             f"{finding.point:.3f}",
             f"{finding.runs}",
-            "[red]REFUTED[/red]" if finding.refuted else "stands",
+            "[red]REFUTED[/red]" if finding.refuted else finding.verdict,
         )
-        kept.append({"name": name, **asdict(finding), "ratio": finding.ratio})
+        own = {"ratio": finding.ratio, "verdict": finding.verdict}
+        error = finding.smallest_error if math.isfinite(finding.smallest_error) else None
+        kept.append({"name": name, **asdict(finding), **own, "smallest_error": error})
+        if finding.verdict == "no power":
+            seen = f"{error:.2g} times" if error is not None else "none"
+            powerless.append(f"{name} at epsilon {finding.certified:.3g} ({seen})")
         if finding.refuted:
             refuted.append(name)
     console.print(table)
@@ -289,6 +296,13 @@ def _shown(
         "(epsilon, delta) alone.",
         highlight=False,
     )
+    if powerless:
+        console.print(
+            "No power, with the smallest error that would have been seen: "
+            + ", ".join(powerless)
+            + ". More runs, or a nearer pair, would tell.",
+            highlight=False,
+        )
     if out is not None:
         out.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     return list(dict.fromkeys(refuted))

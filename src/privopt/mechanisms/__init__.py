@@ -19,7 +19,7 @@ from privopt.mechanisms.correlated import (
 from privopt.mechanisms.exponential_density import ExponentialDensity
 from privopt.mechanisms.gate import HOOK, Gate, Hook, Steps, same_event
 from privopt.mechanisms.grid_walk import GridWalk
-from privopt.mechanisms.mechanism import Mechanism
+from privopt.mechanisms.mechanism import Described, Drawn, Mechanism
 from privopt.mechanisms.objective_perturbation import ObjectivePerturbation
 from privopt.mechanisms.on_grid import (
     DiscreteGaussian,
@@ -42,10 +42,12 @@ __all__ = [
     "HOOK",
     "BestOf",
     "CorrelatedGaussian",
+    "Described",
     "DiscreteCorrelatedGaussian",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "DiscreteNormGamma",
+    "Drawn",
     "ExponentialDensity",
     "ExponentialMechanism",
     "Gate",

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from privopt.mechanisms.standard import Coins, of_gaussian, of_norm, of_pure
 from privopt.noise import Source, gaussian, generalized_gaussian, k_norm, laplace, norm_gamma
 from privopt.oracle.sensitivity import Sensitivity, SensitivityNorm, norm_named
 from privopt.privacy.kinds import Concentrated, GaussianKind, Kind, Pure
@@ -47,6 +48,11 @@ class Gaussian:
         payload = np.asarray(payload, dtype=float)
         return payload + gaussian(source, self.multiplier * sensitivity.radius, payload.shape)
 
+    def standard_noise(
+        self, payload: Any, result: Any, sensitivity: Sensitivity, kind: Kind, coins: Coins
+    ) -> np.ndarray:
+        return of_gaussian(np.asarray(result - payload), sensitivity.radius, kind)
+
 
 @dataclass(frozen=True, slots=True)
 class Laplace:
@@ -68,6 +74,11 @@ class Laplace:
     def run(self, payload: Any, sensitivity: Sensitivity, source: Source) -> np.ndarray:
         payload = np.asarray(payload, dtype=float)
         return payload + laplace(source, self.multiplier * sensitivity.radius, payload.shape)
+
+    def standard_noise(
+        self, payload: Any, result: Any, sensitivity: Sensitivity, kind: Kind, coins: Coins
+    ) -> np.ndarray:
+        return of_pure(np.asarray(result - payload), sensitivity.radius, 1.0, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +102,11 @@ class NormGamma:
         payload = np.asarray(payload, dtype=float)
         noise = norm_gamma(source, self.multiplier * sensitivity.radius, payload.size)
         return payload + noise.reshape(payload.shape)
+
+    def standard_noise(
+        self, payload: Any, result: Any, sensitivity: Sensitivity, kind: Kind, coins: Coins
+    ) -> np.ndarray:
+        return of_pure(np.asarray(result - payload), sensitivity.radius, 2.0, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +157,13 @@ class GeneralizedGaussian:
         noise = generalized_gaussian(source, scale, payload.size, self.order)
         return payload + noise.reshape(payload.shape)
 
+    def standard_noise(
+        self, payload: Any, result: Any, sensitivity: Sensitivity, kind: Kind, coins: Coins
+    ) -> np.ndarray:
+        assert isinstance(kind, Concentrated)
+        scale = sensitivity.radius * math.sqrt((self.order - 1) / (2 * kind.rho))
+        return of_norm(np.asarray(result - payload), scale, self.order, kind)
+
 
 @dataclass(frozen=True, slots=True)
 class KNorm:
@@ -170,3 +193,8 @@ class KNorm:
         payload = np.asarray(payload, dtype=float)
         noise = k_norm(source, self.multiplier * sensitivity.radius, payload.size, self.order)
         return payload + noise.reshape(payload.shape)
+
+    def standard_noise(
+        self, payload: Any, result: Any, sensitivity: Sensitivity, kind: Kind, coins: Coins
+    ) -> np.ndarray:
+        return of_pure(np.asarray(result - payload), sensitivity.radius, self.order, kind)

@@ -19,6 +19,7 @@ from privopt.mechanisms.density import Target, body_of, cells, grid, piecewise_l
 from privopt.mechanisms.density import tangents as adaptive
 from privopt.mechanisms.density.draws import NUMERICS
 from privopt.mechanisms.density.mode import mode
+from privopt.mechanisms.standard import Coins, of_point, places_on_lines
 from privopt.noise import Source
 from privopt.noise.source import volume
 from privopt.oracle.objective import Objective
@@ -145,6 +146,40 @@ class ExponentialDensity:
             temperature = self.regularisation * (strength / (records * facts.lipschitz)) ** 2
         middle = np.zeros(p) if self.centre is None else np.array(self.centre)
         return Target(payload, body_of(self.domain, p), temperature, self.regularisation, middle)
+
+    def standard_noise(
+        self,
+        payload: Objective,
+        result: np.ndarray,
+        sensitivity: Sensitivity,
+        kind: Kind,
+        coins: Coins,
+    ) -> np.ndarray:
+        """The places of the release on lines through it, or among the points of the grid."""
+        assert isinstance(kind, (BoundedRange, GaussianKind))
+        strength = kind.eta if isinstance(kind, BoundedRange) else kind.mu
+        target = self.target(payload, sensitivity, strength)
+        body = target.body
+        if body.dimension == 0:
+            return np.zeros(0)
+        point = body.coordinates(result)
+        if self.method == "grid":
+            points = grid.points(body, self.spacing)
+            depths = target.depths(points)
+            chosen = int(np.argmin(np.sum((points - point) ** 2, axis=1)))
+            return of_point(np.exp(depths.min() - depths), points, chosen, coins)
+        return places_on_lines(
+            lambda points: -target.potentials(points), body.inside, point, 4 * body.radius, coins
+        )
+
+    def log_weights(
+        self, payload: Objective, sensitivity: Sensitivity, points: np.ndarray
+    ) -> np.ndarray:
+        target = self.target(payload, sensitivity, 1 / self.multiplier)
+        return -target.potentials(points)
+
+    def landmarks(self, payload: Objective, sensitivity: Sensitivity) -> np.ndarray:
+        return body_of(self.domain, self._facts(sensitivity).dimension).landmarks()
 
     def _facts(self, sensitivity: Sensitivity) -> FunctionFacts:
         facts = sensitivity.facts

@@ -13,7 +13,7 @@ Bassily, Smith and Thakurta (2014), FOCS, section III; Applegate and Kannan (199
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from privopt.geometry import Box, Domain, L1Ball, L2Ball
 from privopt.losses import Loss
 from privopt.mechanisms.density import Target, body_of
 from privopt.mechanisms.density.mode import mode
+from privopt.mechanisms.standard import Coins, of_point
 from privopt.noise import Source
 from privopt.noise.source import volume
 from privopt.oracle.objective import Objective
@@ -134,6 +135,32 @@ class GridWalk:
             end = _walk(levels, walk, target.dimension, source)
             if inside[end]:
                 return target.body.thetas(grid[end][None])[0]
+
+    def standard_noise(
+        self,
+        payload: Objective,
+        result: np.ndarray,
+        sensitivity: Sensitivity,
+        kind: Kind,
+        coins: Coins,
+    ) -> np.ndarray:
+        """The place of the end among all points inside. The walk is within epsilon_2 of that law:
+        too near to be told from it by an audit."""
+        assert isinstance(kind, Pure)
+        walk, target = replace(self, multiplier=1 / kind.epsilon).prepared(payload, sensitivity)
+        points, heights = self.density(walk, target)
+        inside = target.body.inside(points)
+        points, heights = points[inside], heights[inside]
+        chosen = int(np.argmin(np.sum((target.body.thetas(points) - result) ** 2, axis=1)))
+        return of_point(np.exp(heights - heights.max()), points, chosen, coins)
+
+    def log_weights(
+        self, payload: Objective, sensitivity: Sensitivity, points: np.ndarray
+    ) -> np.ndarray:
+        return -self.prepared(payload, sensitivity)[1].depths(points)
+
+    def landmarks(self, payload: Objective, sensitivity: Sensitivity) -> np.ndarray:
+        return body_of(self.domain, payload.dimension).landmarks()
 
     def prepared(
         self, payload: Objective, sensitivity: Sensitivity

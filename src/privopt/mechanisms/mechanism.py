@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
+from privopt.mechanisms.standard import Coins
 from privopt.noise import Source
 from privopt.oracle.sensitivity import Sensitivity, SensitivityNorm
 from privopt.privacy.kinds import Kind
@@ -28,4 +31,43 @@ class Mechanism(Protocol):
 
     def run(self, payload: Any, sensitivity: Sensitivity, source: Source) -> Any:
         """Draw the noise and return the public value. Total: it never fails because of data."""
+        ...
+
+
+@runtime_checkable
+class Described(Protocol):
+    """A mechanism without a memory that says of a release what its noise was. A stream is described
+    by its factorization instead, all steps together."""
+
+    def standard_noise(
+        self, payload: Any, result: Any, sensitivity: Sensitivity, kind: Kind, coins: Coins
+    ) -> np.ndarray:
+        """The noise in numbers that are independent and standard normal if the release follows
+        ``kind``, the first of its event, whose scale counts here and not the mechanism's own.
+        For audits: it sees data."""
+        ...
+
+
+@runtime_checkable
+class Choosing(Protocol):
+    """A mechanism that chooses one of many."""
+
+    def chances(
+        self, payload: Any, sensitivity: Sensitivity, kind: Kind
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scores in units of the noise that ``kind`` declares, and the chances of each."""
+        ...
+
+
+@runtime_checkable
+class Drawn(Protocol):
+    """A mechanism that draws a point by its weight: what one record does to the weights is all that
+    privacy rests on."""
+
+    def log_weights(self, payload: Any, sensitivity: Sensitivity, points: np.ndarray) -> np.ndarray:
+        """Logarithms of the weights at points, up to a constant."""
+        ...
+
+    def landmarks(self, payload: Any, sensitivity: Sensitivity) -> np.ndarray:
+        """Points that show the weights from every side, the same for neighbours or not."""
         ...

@@ -16,6 +16,7 @@ import numpy as np
 
 from privopt.geometry import Domain, WholeSpace
 from privopt.mechanisms.mask import Mask
+from privopt.mechanisms.standard import Coins, of_gaussian, of_norm
 from privopt.noise import Source, rounded
 from privopt.noise.rounded import gaussian, norm_gamma
 from privopt.numerics import NotConverged
@@ -209,6 +210,24 @@ class ObjectivePerturbation:
         if not math.isfinite(facts.lipschitz):
             raise Refused("objective perturbation needs a Lipschitz loss: clip its residual.")
         return facts
+
+    def standard_noise(
+        self,
+        payload: Objective,
+        result: np.ndarray,
+        sensitivity: Sensitivity,
+        kind: Kind,
+        coins: Coins,
+    ) -> np.ndarray:
+        """b is the negative gradient of the rest of the objective at a minimiser inside."""
+        facts = self._facts(sensitivity)
+        away = result - (0.0 if self.centre is None else np.array(self.centre))
+        b = -(payload.gradient(result) + self.pull * away)
+        if isinstance(kind, ObjectiveGaussian):
+            return of_gaussian(b, facts.lipschitz, kind)
+        assert isinstance(kind, Pure)
+        determinant = facts.rank * math.log1p(facts.smoothness / self.regularisation)
+        return of_norm(b, sensitivity.radius / (kind.epsilon - determinant), 2.0, kind)
 
 
 def noise_error(noise: Noise, p: int) -> float:

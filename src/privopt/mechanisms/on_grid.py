@@ -17,6 +17,7 @@ import numpy as np
 
 from privopt.mechanisms.additive import Gaussian, Laplace, NormGamma, check_multiplier
 from privopt.mechanisms.mask import narrow, pure_mask, pure_scale
+from privopt.mechanisms.standard import Coins, of_gaussian, of_pure
 from privopt.noise import Source, discrete_gaussian, discrete_laplace
 from privopt.noise.discrete import (
     GAUSSIAN_DISTANCE,
@@ -71,6 +72,9 @@ class OnGrid:
         # Two roundings follow, of the integer and of the product: functions of the noisy integer.
         return (payload + noise) * self._grid(sensitivity).step
 
+    def _noise_of(self, payload: Any, result: Any, sensitivity: Sensitivity) -> np.ndarray:
+        return np.asarray(result - payload * self._grid(sensitivity).step)
+
 
 @dataclass(frozen=True, slots=True)
 class DiscreteGaussian(OnGrid):
@@ -105,6 +109,12 @@ class DiscreteGaussian(OnGrid):
     def run(self, payload: Any, sensitivity: Sensitivity, source: Source) -> np.ndarray:
         return self._noisy(payload, discrete_gaussian(source, payload.shape), sensitivity)
 
+    def standard_noise(
+        self, payload: Any, result: Any, sensitivity: Sensitivity, kind: Kind, coins: Coins
+    ) -> np.ndarray:
+        noise = self._noise_of(payload, result, sensitivity)
+        return of_gaussian(noise, sensitivity.radius, kind)
+
 
 @dataclass(frozen=True, slots=True)
 class DiscreteLaplace(OnGrid):
@@ -134,6 +144,12 @@ class DiscreteLaplace(OnGrid):
 
     def run(self, payload: Any, sensitivity: Sensitivity, source: Source) -> np.ndarray:
         return self._noisy(payload, discrete_laplace(source, payload.shape), sensitivity)
+
+    def standard_noise(
+        self, payload: Any, result: Any, sensitivity: Sensitivity, kind: Kind, coins: Coins
+    ) -> np.ndarray:
+        noise = self._noise_of(payload, result, sensitivity)
+        return of_pure(noise, sensitivity.radius, 1.0, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +187,12 @@ class DiscreteNormGamma(OnGrid):
         real = norm_gamma(source, pure_scale(self.multiplier, sensitivity.radius), self.coordinates)
         counted = np.rint(real / self._grid(sensitivity).step).astype(np.int64)
         return self._noisy(payload, counted + discrete_laplace(source, payload.shape), sensitivity)
+
+    def standard_noise(
+        self, payload: Any, result: Any, sensitivity: Sensitivity, kind: Kind, coins: Coins
+    ) -> np.ndarray:
+        noise = self._noise_of(payload, result, sensitivity)
+        return of_pure(noise, sensitivity.radius, 2.0, kind)
 
 
 def gaussian_noise(multiplier: float, discrete_noise: bool) -> Gaussian | DiscreteGaussian:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from privopt.geometry import Domain, WholeSpace
 from privopt.losses import Smoothed
 from privopt.mechanisms.mask import Mask, mask_over, pure_scale
+from privopt.mechanisms.standard import Coins, of_gaussian, of_pure
 from privopt.noise import Source, gaussian, rounded
 from privopt.noise.rounded import norm_gamma
 from privopt.numerics.newton import minimise_surely
@@ -110,6 +111,15 @@ class OutputPerturbation:
         output_sensitivity, facts = self.output_sensitivity(sensitivity), sensitivity.facts
         assert facts is not None
         return mask_over(self.noise, self.multiplier, output_sensitivity, facts.dimension)
+
+    def standard_noise(
+        self, payload: Any, result: Any, sensitivity: Sensitivity, kind: Kind, coins: Coins
+    ) -> np.ndarray:
+        noise = result - self.algorithm.value(payload)
+        radius = self.output_sensitivity(sensitivity)
+        if isinstance(kind, Pure):
+            return of_pure(noise, radius, 2.0, kind)
+        return of_gaussian(noise, radius, kind)
 
 
 def convex_facts(sensitivity: Sensitivity, what: str, *, smooth: bool = True) -> FunctionFacts:

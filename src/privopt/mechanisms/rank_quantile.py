@@ -8,7 +8,7 @@ Smith (2011), STOC. The exponents are derived in the class below.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from privopt.mechanisms.density.draws import (
     pick,
     weights_of,
 )
+from privopt.mechanisms.standard import Coins, of_place
 from privopt.noise import Source
 from privopt.noise.source import volume
 from privopt.oracle.objective import Objective
@@ -90,6 +91,37 @@ class RankQuantile:
         j = pick(source, masses)
         cell = int(knots[j]) + int(source.noise.integers(0, int(knots[j + 1] - knots[j])))
         return np.array([middle_of(cell, self.low, self.high)])
+
+    def standard_noise(
+        self,
+        payload: Objective,
+        result: np.ndarray,
+        sensitivity: Sensitivity,
+        kind: Kind,
+        coins: Coins,
+    ) -> np.ndarray:
+        """The place of the release on the line, by the law's distribution function."""
+        assert isinstance(kind, BoundedRange)
+        knots, masses = replace(self, multiplier=1 / kind.eta).law(payload, sensitivity)
+        sums = np.concatenate([[0.0], np.cumsum(masses)]) / masses.sum()
+        cell = (float(result[0]) - self.low) / (self.high - self.low) * CELLS
+        # Knots may meet; the last of those that do begins the piece.
+        j = int(np.clip(np.searchsorted(knots, cell, side="right") - 1, 0, len(masses) - 1))
+        share = (cell - float(knots[j])) / max(float(knots[j + 1] - knots[j]), 1.0)
+        return of_place(float(sums[j] + share * (sums[j + 1] - sums[j])), 0.0, coins)
+
+    def log_weights(
+        self, payload: Objective, sensitivity: Sensitivity, points: np.ndarray
+    ) -> np.ndarray:
+        """At cells of the grid."""
+        knots, masses = self.law(payload, sensitivity)
+        j = np.clip(np.searchsorted(knots, points, side="right") - 1, 0, len(masses) - 1)
+        with np.errstate(divide="ignore"):
+            return np.log(masses[j] / np.maximum(np.diff(knots)[j], 1))
+
+    def landmarks(self, payload: Objective, sensitivity: Sensitivity) -> np.ndarray:
+        """The first cell of each piece."""
+        return self.scores(payload)[0][:-1]
 
     def law(self, payload: Objective, sensitivity: Sensitivity) -> tuple[np.ndarray, np.ndarray]:
         """Knots, and the mass between each two of them; all cells of a piece are alike."""

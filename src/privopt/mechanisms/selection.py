@@ -29,7 +29,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import softmax
 
+from privopt.mechanisms.standard import Coins, of_choice
 from privopt.noise import Source, exponential, gumbel, laplace
 from privopt.oracle.sensitivity import Sensitivity, SensitivityNorm
 from privopt.oracle.vertex_draw import VertexDraw
@@ -63,6 +65,20 @@ class ExponentialMechanism:
         scores = _scores(payload)
         return int(np.argmax(scores + gumbel(source, _scale(self, sensitivity), scores.size)))
 
+    def standard_noise(
+        self, payload: Any, result: Any, sensitivity: Sensitivity, kind: Kind, coins: Coins
+    ) -> np.ndarray:
+        scaled, chances = self.chances(payload, sensitivity, kind)
+        return of_choice(chances, scaled, result, coins)
+
+    def chances(
+        self, payload: Any, sensitivity: Sensitivity, kind: Kind
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scores in units of the noise that ``kind`` declares, and the chances of each."""
+        assert isinstance(kind, BoundedRange)
+        scaled = _scores(payload) * (kind.eta / float(sensitivity.radius))
+        return scaled, softmax(scaled)
+
 
 @dataclass(frozen=True, slots=True)
 class PermuteAndFlip:
@@ -90,6 +106,20 @@ class PermuteAndFlip:
         scores = _scores(payload)
         return int(np.argmax(scores + exponential(source, _scale(self, sensitivity), scores.size)))
 
+    def standard_noise(
+        self, payload: Any, result: Any, sensitivity: Sensitivity, kind: Kind, coins: Coins
+    ) -> np.ndarray:
+        scaled, chances = self.chances(payload, sensitivity, kind)
+        return of_choice(chances, scaled, result, coins)
+
+    def chances(
+        self, payload: Any, sensitivity: Sensitivity, kind: Kind
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scores in units of the noise that ``kind`` declares, and the chances of each."""
+        assert isinstance(kind, Pure)
+        scaled = _scores(payload) * (kind.epsilon / float(sensitivity.radius))
+        return scaled, flip_probabilities(scaled)
+
 
 @dataclass(frozen=True, slots=True)
 class ReportNoisyMax:
@@ -114,6 +144,20 @@ class ReportNoisyMax:
         scores = _scores(payload)
         return int(np.argmax(scores + laplace(source, _scale(self, sensitivity), scores.size)))
 
+    def standard_noise(
+        self, payload: Any, result: Any, sensitivity: Sensitivity, kind: Kind, coins: Coins
+    ) -> np.ndarray:
+        scaled, chances = self.chances(payload, sensitivity, kind)
+        return of_choice(chances, scaled, result, coins)
+
+    def chances(
+        self, payload: Any, sensitivity: Sensitivity, kind: Kind
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scores in units of the noise that ``kind`` declares, and the chances of each."""
+        assert isinstance(kind, Pure)
+        scaled = _scores(payload) * (kind.epsilon / float(sensitivity.radius))
+        return scaled, noisy_max_probabilities(scaled)
+
 
 def flip_probabilities(scaled: np.ndarray) -> np.ndarray:
     """Exact law of permute-and-flip for scores in units of the noise scale.
@@ -130,6 +174,26 @@ def flip_probabilities(scaled: np.ndarray) -> np.ndarray:
         [weights @ np.prod(np.delete(factors, k, axis=1), axis=1) for k in range(chances.size)]
     )
     return found / 2
+
+
+def noisy_max_probabilities(scaled: np.ndarray) -> np.ndarray:
+    """Law of report-noisy-max for scores in units of the noise scale: the integral over x of the
+    density of one noisy score at x times the distribution functions of all others."""
+    ends = np.unique(np.clip(scaled, scaled.max() - 45, None))
+    edges = np.unique(np.concatenate([np.arange(ends[0] - 45, ends[-1] + 45), ends]))
+    nodes, weights = np.polynomial.legendre.leggauss(12)
+    half = np.diff(edges) / 2
+    x = (edges[:-1, None] + half[:, None] * (nodes + 1)).ravel()
+    behind = x[:, None] - scaled
+    below = np.where(behind < 0, np.exp(np.minimum(behind, 0)) / 2, 1 - np.exp(-behind) / 2)
+    dense = np.exp(-np.abs(behind)) / 2
+    at = (half[:, None] * weights).ravel()
+    return np.array(
+        [
+            at @ (dense[:, k] * np.prod(np.delete(below, k, axis=1), axis=1))
+            for k in range(scaled.size)
+        ]
+    )
 
 
 def _check(multiplier: Any) -> None:

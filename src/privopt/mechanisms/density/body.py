@@ -60,6 +60,14 @@ class Body:
     def _inverse(self) -> np.ndarray:
         return np.linalg.pinv(self.axes)
 
+    def landmarks(self) -> np.ndarray:
+        """The centre, and points near the border in forty fixed directions."""
+        # Multiples of irrational numbers are spread evenly: no random bits are needed.
+        turns = np.outer(np.arange(1, 41), np.sqrt([2, 3, 5, 7, 11, 13, 17, 19, 23, 29]))
+        ways = np.cos(2 * np.pi * np.resize(turns, (40, self.dimension)))
+        far = [self.project(self.centre + 9 * self.radius * way) for way in ways]
+        return np.array([*far, self.centre])
+
     def turned(self, frame: np.ndarray) -> Body:
         """A round body about the origin, in coordinates along an orthogonal frame's columns."""
         ball = _l2_ball(np.zeros(self.dimension), self.radius)
