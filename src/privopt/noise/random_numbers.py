@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,7 +41,7 @@ def luck(device: torch.device | None = None) -> bytes:
     states = [torch.get_rng_state()]
     if device is not None and device.type == "cuda":
         states.append(torch.cuda.get_rng_state(device))
-    words = hash((random.getstate(), repr(np.random.get_state(legacy=True)[2:])))  # noqa: NPY002
-    arrays = np.random.get_state(legacy=True)[1]  # noqa: NPY002
+    arrays: Any = np.random.get_state(legacy=True)  # noqa: NPY002
+    words = hash((random.getstate(), repr(arrays[2:])))
     drawn = b"".join(state.numpy().tobytes() for state in states)
-    return drawn + np.asarray(arrays).tobytes() + str(words).encode()
+    return drawn + np.asarray(arrays[1]).tobytes() + str(words).encode()

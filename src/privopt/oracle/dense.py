@@ -8,10 +8,7 @@ vectors with one entry per record are ever allocated.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +20,7 @@ from privopt.oracle.moments import shortened
 from privopt.oracle.outer_counts import class_counts, outer_counts
 from privopt.oracle.rows import Residuals, RowBounds, Weigh
 from privopt.oracle.sanitize import clipped
+from privopt.oracle.threads import each
 
 BLOCK_BYTES = 3 << 19  # a block of rows this size stays in a core's cache between its two uses
 PARALLEL_BYTES = 1 << 22
@@ -391,36 +389,5 @@ class DenseRows:
         height = min(max(BLOCK_BYTES // width, 64), 1 << 15, most)
         blocks = [slice(i, min(i + height, self.count)) for i in range(0, self.count, height)]
 
-        quiet = np.geterr()  # a thread of its own would warn of what the caller's ignores
-
-        def run(share: list[slice]) -> list[Any]:
-            with np.errstate(**quiet):
-                return [apply(rows) for rows in share]
-
-        workers = _workers()
-        if workers == 1 or self._X.nbytes < PARALLEL_BYTES:
-            return run(blocks)
-        cut = math.ceil(len(blocks) / (4 * workers))  # a core that is busy elsewhere gets less
-        shares = [blocks[i : i + cut] for i in range(0, len(blocks), cut)]
-        with _blas().limit(limits=1):
-            results = list(_pool(os.getpid(), workers).map(run, shares))
-        return [result for share in results for result in share]
-
-
-def _workers() -> int:
-    limit = os.environ.get("OMP_NUM_THREADS", "")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(int(limit) if limit.isdigit() else 64, cores or 1))
-
-
-@lru_cache(maxsize=1)
-def _pool(process: int, workers: int) -> ThreadPoolExecutor:
-    # Keyed by process: threads do not survive a fork.
-    return ThreadPoolExecutor(workers, thread_name_prefix="privopt")
-
-
-@lru_cache(maxsize=1)
-def _blas() -> Any:
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
+        with_threads = self._X.nbytes >= PARALLEL_BYTES
+        return each(apply, blocks, with_threads)

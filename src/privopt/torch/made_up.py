@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from privopt.torch.exchange import FAR
@@ -49,3 +49,8 @@ def with_other(row: int, turn: int = 0) -> Callable[[Any], Any]:
         return x
 
     return change
+
+
+def called(model: nn.Module, made: Any) -> Any:
+    args, kwargs = made
+    return model(*args, **kwargs)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -39,15 +37,14 @@ from privopt.torch.oracle import ClippedSums
 from privopt.torch.plan import TrainingPlan
 from privopt.torch.probe import check_memory, probe
 from privopt.torch.processes import Processes
-from privopt.torch.states import GONE_ON, joined, noted_before, write_secret
+from privopt.torch.resumable import Resumable
 from privopt.torch.watch import Watch
 
-SAME_RECORDS = "the run went on with the records it began with, in the same order (not checked)"
 GUARD = "_privopt_guard"
 """Where an optimizer keeps the hook of the newest run."""
 
 
-class PrivateTraining:
+class PrivateTraining(Resumable):
     """A training run under one budget; made by ``make_private``.
 
     ``loader`` gives the batches, ``step`` uses one of them. Losses and gradients of examples do not
@@ -387,89 +384,6 @@ class PrivateTraining:
             "parameters": self._engine.size,
             **({} if self._curve is None else {"loss_curve": self._curve.bound}),
         }
-
-    # ------------------------------------------------------------ checkpoints
-    def state_dict(self) -> dict[str, Any]:
-        """What is needed to go on: steps, batches and buffers of noise, never a generator's state.
-
-        Secret, unlike the model: keep it apart from what is published. Model and optimizer have
-        state dicts of their own. In several processes it is the state of this one alone, with the
-        noise of its share: save that of each of them, or ``state_dicts`` once.
-        """
-        self._legs.hand_over(self.steps_done)
-        processes, share = self._processes, self._processes.shares(self._width)
-        drawn = torch.from_numpy(np.array(self._schedule.state()))
-        correlated = isinstance(self._mechanism, CorrelatedGaussian)
-        return {
-            "settings": self.settings(),
-            "budget": asdict(self.budget),
-            "private": self._run.private,
-            "charged": self._run.mark,
-            "steps_done": self.steps_done,
-            "leg": self._leg,
-            "process": processes.rank,
-            "share": [share[processes.rank].start, share[processes.rank].stop],
-            "average": self._tail.cpu(),
-            "schedule": drawn if processes.first else None,
-            "records": self._records.state() if processes.first and self._records else None,
-            "curve": None if self._curve is None else self._curve.state(),
-            "noise": self._run.noise_state(self._mechanism) if correlated else None,  # type: ignore
-        }
-
-    def state_dicts(self) -> list[dict[str, Any]]:
-        """The states of all processes, for one file. All of them call it together; process 0 is
-        given the list, the others an empty one."""
-        return self._processes.states(self.state_dict())
-
-    def load_state_dict(self, state: dict[str, Any] | list[dict[str, Any]]) -> None:
-        """Go on where another run stopped. Steps already taken count; new noise is fresh.
-
-        ``state`` is the one this process has saved, or a list of those of all processes, of which
-        there may have been more or fewer. Two runs that go on from one state are two uses of the
-        data: publish one of them.
-        """
-        if self.steps_done:
-            raise Refused("this run has begun: load a state into a fresh one.")
-        own = self._processes.shares(self._width)[self._processes.rank]
-        states = state if isinstance(state, list) else [state]
-        for one in states:
-            if one.get("settings") != self.settings() or one.get("budget") != asdict(self.budget):
-                raise Refused("this state was written with other settings or another budget.")
-        state = joined(states, own)
-        done = int(state["steps_done"])
-        if not 0 <= done <= self.steps or state["average"].shape != self._like.shape:
-            raise Refused("this is not the state of such a run.")
-        if self._processes.first:
-            if state["schedule"] is None:
-                raise Refused("process 0 draws the batches: load its state there, or all states.")
-            self._resumed += self._legs.follow(state["charged"])
-            if self._records is None or not self._records.load(state["records"]):
-                self._resumed += (SAME_RECORDS,)
-            self._schedule.load(state["schedule"].numpy())
-        self._tail = state["average"].to(self._like)
-        if isinstance(self._mechanism, CorrelatedGaussian):
-            self._run.resume(done, [(self._mechanism, state["noise"])])
-        else:
-            self._run.resume(done)
-        charged, private = state["charged"], bool(state["private"])
-        self._run.follow(charged, paid=charged is not None, private=private)
-        self._leg = state["leg"]
-        if self._curve is not None:
-            self._curve.load(state["curve"])
-        self.loader.resume(done)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write ``state_dicts`` to a file that its owner alone can read; all processes call it."""
-        states = self.state_dicts()
-        if states:  # in process 0
-            write_secret(states, path)
-
-    def load(self, path: str | os.PathLike[str]) -> None:
-        """Go on with the run that ``save`` has written; model and optimizer have files of their
-        own."""
-        self.load_state_dict(torch.load(path, weights_only=True))
-        if self._processes.first and noted_before(path):
-            self._resumed += (GONE_ON,)
 
 
 def _slice(start: int, stop: int) -> Any:

@@ -21,7 +21,7 @@ from privopt.torch.belongings import Belongings, attributes_kept
 from privopt.torch.clip import Clip
 from privopt.torch.engine import Engine, Layer, Part, _edges
 from privopt.torch.exchange import kept
-from privopt.torch.made_up import made_up, skeleton, with_other
+from privopt.torch.made_up import called, made_up, skeleton, with_other
 from privopt.torch.rounding import HALF, WIDE_MARGIN
 from privopt.torch.structure import same_values
 
@@ -83,7 +83,7 @@ def check_memory(
     def run() -> None:
         device = next(model.parameters()).device
         with same_random_numbers(device), torch.no_grad():
-            _call(model, made)
+            called(model, made)
 
     try:
         belongings.check_memory(run)
@@ -186,7 +186,7 @@ def _check_backward(engine: Engine, made: Any, seed: int, restore: Restore) -> b
         try:
             with same_random_numbers(device, seed), torch.enable_grad(), engine._record(size):
                 start = luck(device)
-                losses = _waves(_call(engine.model, made), size)
+                losses = _waves(called(engine.model, made), size)
                 lucky.append(luck(device) != start)
             names = [unit.name for unit in engine.units for _ in _edges(unit)]
             edges: list[Any] = [edge for unit in engine.units for edge in _edges(unit)]
@@ -229,7 +229,7 @@ def _rehearsed(engine: Engine, shapes: Any) -> bool:
             with attributes_kept(model), same_random_numbers(device):
                 found = engine.clipped_sum(loss, args, kwargs, (), size)
             with attributes_kept(model), same_random_numbers(device), torch.enable_grad():
-                total = loss(_call(model, made)).sum()
+                total = loss(called(model, made)).sum()
                 whole = torch.autograd.grad(total, engine.parameters, allow_unused=True)
         except Exception:
             return False
@@ -305,7 +305,7 @@ def _run(engine: Engine, made: Any, seed: int = 0) -> _Seen:
         try:
             start = luck(device)
             with seen:
-                output = _call(model, made)
+                output = called(model, made)
             seen.lucky = luck(device) != start
         finally:
             for hook in hooks:
@@ -372,11 +372,6 @@ def _settle(engine: Engine, small: _Seen, large: _Seen) -> bool:
         patterns.setdefault(id(unit), set()).add(pattern)
         unit.batched = pattern
     return all(len(found) == 1 and any(*found) for found in patterns.values())
-
-
-def _call(model: nn.Module, made: Any) -> Any:
-    args, kwargs = made
-    return model(*args, **kwargs)
 
 
 def _length(x: Tensor) -> int:
