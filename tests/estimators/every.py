@@ -38,6 +38,11 @@ CASES: dict[str, tuple[str, Callable[..., Any], dict[str, Any]]] = {
         privopt.LogisticRegression,
         {**GAUSSIAN, "bounds": (-1, 2)},
     ),
+    "LogisticRegression, shapes": (
+        "two",
+        privopt.LogisticRegression,
+        {**GAUSSIAN, "bounds": (-1, 2), "features": [0, 1]},
+    ),
     "LogisticRegression, three": ("three", privopt.LogisticRegression, {**PURE, "bounds": (-1, 1)}),
     "LogisticRegression, private norm": (
         "two",

@@ -595,7 +595,7 @@ def _shapes() -> Iterator[Mutant]:
     )
     yield Mutant(
         "shapes: histograms not paid from the budget",
-        ((standardized_objective, "_shape_noise", _unpaid_shapes),),
+        ((standardized_objective, "shape_noise", _unpaid_shapes),),
         logged(learner, DELTA, **shaped),
         "dry run",
     )
@@ -623,7 +623,7 @@ def _unpaid_shapes(*args: Any) -> Any:
     return _SHAPE_NOISE(*args)[0], ()
 
 
-_SHAPE_NOISE = standardized_objective._shape_noise
+_SHAPE_NOISE = standardized_objective.shape_noise
 SHAPED = Problem(
     Logistic(), intercept=0.5, column_bounds=1.0, shaped=((0, -1.0, 1.0), (1, -1.0, 1.0))
 )

@@ -8,6 +8,7 @@ few numbers, new features of a record that depend on that record alone.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,3 +103,12 @@ class ShapeTables:
         """What coefficients of the new features give each bin of each column."""
         each = theta.reshape(self.values.shape[0], self.values.shape[2])
         return np.einsum("jbk,jk->jb", self.values, each)
+
+
+def new_features(
+    rows: RawRows, more: Callable[[Any], np.ndarray], sizes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """What ``more`` makes of each row, zeros for an empty record, and the sizes of longer rows."""
+    alive = rows.active()
+    extra = rows.features(more) * alive[:, None]
+    return extra, np.hypot(sizes, np.sqrt(np.einsum("ij,ij->i", extra, extra))) * alive

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
 
+from privopt.oracle.column_shapes import new_features
 from privopt.oracle.counting import EXACT, added, as_numpy, row_products, shorten
 from privopt.oracle.labels import labels_like
 from privopt.oracle.moments import shortened
@@ -217,8 +218,12 @@ class DenseRows:
         )
 
     def take(self, indices: np.ndarray) -> DenseRows:
-        where = self._xp.asarray(indices, device=device(self._X))
+        return self._picked(self._xp.asarray(indices, device=device(self._X)))
 
+    def part(self, start: int, stop: int) -> DenseRows:
+        return self._picked(slice(start, stop))
+
+    def _picked(self, where: Any) -> DenseRows:
         def pick(values: Any) -> Any:
             return None if values is None else values[where]
 
@@ -228,20 +233,6 @@ class DenseRows:
             pick(self._scale),
             pick(self._active),
             self._sizes[where],
-            self.bounds,
-            self._dtype,
-        )
-
-    def part(self, start: int, stop: int) -> DenseRows:
-        def cut(values: Any) -> Any:
-            return None if values is None else values[start:stop]
-
-        return DenseRows(
-            self._X[start:stop],
-            self._y[start:stop],
-            cut(self._scale),
-            cut(self._active),
-            self._sizes[start:stop],
             self.bounds,
             self._dtype,
         )
@@ -273,17 +264,15 @@ class DenseRows:
         return DenseRows(self._X, self._y, scale, self._active, sizes, bounds, self._dtype)
 
     def noted(self, notes: np.ndarray) -> DenseRows:
-        notes = self._xp.asarray(notes, device=device(self._X))
-        return DenseRows(
-            self._X, self._y, self._scale, self._active, notes, self.bounds, self._dtype
-        )
+        return self._like(self._X, notes)
 
     def widened(self, more: Callable[[Any], np.ndarray], width: int) -> DenseRows:
-        extra = self.features(more) * self.active()[:, None]  # an empty record's are zeros too
-        sizes = np.hypot(as_numpy(self._sizes), np.sqrt(np.einsum("ij,ij->i", extra, extra)))
-        place = {"dtype": self._X.dtype, "device": device(self._X)}
-        X = self._xp.concat([self._X, self._xp.asarray(extra, **place)], axis=1)
-        sizes = self._xp.asarray(sizes * self.active(), device=device(self._X))
+        extra, sizes = new_features(self, more, as_numpy(self._sizes))
+        extra = self._xp.asarray(extra, dtype=self._X.dtype, device=device(self._X))
+        return self._like(self._xp.concat([self._X, extra], axis=1), sizes)
+
+    def _like(self, X: Any, sizes: np.ndarray) -> DenseRows:
+        sizes = self._xp.asarray(sizes, device=device(X))
         return DenseRows(X, self._y, self._scale, self._active, sizes, self.bounds, self._dtype)
 
     # ------------------------------------------------------------ one block

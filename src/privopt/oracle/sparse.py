@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from privopt.oracle.column_shapes import new_features
 from privopt.oracle.counting import EXACT, margin, shorten
 from privopt.oracle.labels import labels_like
 from privopt.oracle.moments import shortened
@@ -239,10 +240,9 @@ class SparseRows:
         return SparseRows(self._X, self._y, self._scale, self._active, notes, self.bounds)
 
     def widened(self, more: Callable[[Any], np.ndarray], width: int) -> SparseRows:
-        extra = self.features(more) * self.active()[:, None]  # an empty record's are zeros too
-        sizes = np.hypot(self._sizes, np.sqrt(np.einsum("ij,ij->i", extra, extra)))
+        extra, sizes = new_features(self, more, self._sizes)
         X = sp.csr_array(sp.hstack([self._X, sp.csr_array(extra)], format="csr"))
-        return SparseRows(X, self._y, self._scale, self._active, sizes * self.active(), self.bounds)
+        return SparseRows(X, self._y, self._scale, self._active, sizes, self.bounds)
 
     def _select(self, where: Any) -> SparseRows:
         def pick(values: Any) -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 from privopt.privacy.certificate import round_up, shown
 from privopt.report.chart import GREY, Bars, Curves, Line
 from privopt.report.findings import Coefficient, Findings
+from privopt.report.shapes import pictures
 
 SHOWN = 20
 """Coefficients in the picture and in the first table; all of them are on the page."""
@@ -227,22 +228,8 @@ def _coefficients(found: Findings, plots: list[dict[str, Any]]) -> str:
 
 
 def _shapes(found: Findings, plots: list[dict[str, Any]]) -> str:
-    if not found.shapes:
-        return ""
-    figures = [
-        _figure(one.chart("part of the score"), plots, f"{one.name}: straight part and shape.")
-        for one in found.shapes
-    ]
-    pairs = [
-        f'<div class="pair">{"".join(figures[i : i + 2])}</div>' for i in range(0, len(figures), 2)
-    ]
-    return (
-        "<h2>Shapes of columns</h2>"
-        f"<p>What each shaped column gives to the score ({escape(found.outputs[0])}) over its "
-        "declared range, around its mean. Grey: two standard deviations of the last release's "
-        "noise, an estimate for columns that do not depend on each other. Where no records lie, a "
-        "shape says nothing.</p>" + "".join(pairs)
-    )
+    charts = [one.chart("part of the score") for one in found.shapes]
+    return pictures([_figure(chart, plots, chart.x_title) for chart in charts], found.outputs)
 
 
 def _coefficient_table(found: Findings, shown: Sequence[Coefficient]) -> str:

@@ -9,7 +9,9 @@ leaves out the noise of the histograms and moments, and how columns depend on ea
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -44,7 +46,7 @@ class Drawn:
                 Line("two deviations above", x, ends[0], GREY, dashed=True),
                 Line("two deviations below", x, ends[1], GREY, dashed=True),
             ],
-            self.name,
+            f"{self.name}: straight part and shape",
             output,
         )
 
@@ -70,6 +72,20 @@ def drawn(model: Any, encoder: DeclaredColumns | None = None) -> tuple[Drawn, ..
         found.append(Drawn(name, middle, score - score.mean(), noise[j]))
     found.sort(key=lambda one: -float(np.ptp(one.y)))
     return tuple(found[:SHOWN])
+
+
+def pictures(figures: Sequence[str], outputs: Sequence[str]) -> str:
+    """The section of the page, from figures in HTML; nothing where there are none."""
+    if not figures:
+        return ""
+    rows = [figures[i : i + 2] for i in range(0, len(figures), 2)]
+    return (
+        "<h2>Shapes of columns</h2>"
+        f"<p>What each shaped column gives to the score ({escape(outputs[0])}) over its declared "
+        "range, around its mean. Grey: two standard deviations of the last release's noise, an "
+        "estimate for columns that do not depend on each other. Where no records lie, a shape says "
+        "nothing.</p>" + "".join(f'<div class="pair">{"".join(row)}</div>' for row in rows)
+    )
 
 
 def _noise(model: Any, row_map: RowMap, tables: ShapeTables) -> np.ndarray:

@@ -41,6 +41,7 @@ from privopt.mechanisms import (
     laplace_noise,
 )
 from privopt.mechanisms.objective_perturbation import Noise
+from privopt.mechanisms.shape_plan import by_bins, planned_shapes, shape_noise
 from privopt.oracle import CountPositive, Oracle, RowBounds, RowMap, ShapeTables
 from privopt.privacy import Budget
 from privopt.privacy.kinds import GaussianKind, Kind, Pure
@@ -69,11 +70,6 @@ HARDLY, SOME = 0.5, 1.5
 DOUBT = 1.5
 CURVATURE_LEFT = 0.6
 """Of the curvature, after rows are clipped."""
-SHARE_OF_SHAPES = 0.05
-"""Of mu^2 or epsilon, for the histograms of shaped columns."""
-HARMONICS: dict[Noise, int] = {"gaussian": 12, "pure": 4}
-ENOUGH_FOR_SHAPES, ENOUGH_FOR_ROUGH = 32.0, 256.0
-"""n mu per shaped column below which shapes stay straight, and from which they may be rough."""
 SHORTENED, WEIGHTED = 64.0, 1024.0
 """n mu / p up to which long rows are shortened, and from which they are weighted."""
 
@@ -147,8 +143,9 @@ class StandardizedObjective(Solver):
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> StandardizedSettings:
         noise: Noise = choices.pop("noise", "pure" if budget.pure else "gaussian")
         clip: float = choices.pop("clip", 0.8)
-        shapes = _shapes(facts, budget, noise, choices)
-        plenty = strength(facts, budget, noise) / shapes.dilution(facts)
+        plenty = strength(facts, budget, noise)
+        shapes = planned_shapes(facts, plenty, noise, choices)
+        plenty /= shapes.dilution(facts)
         linear = isinstance(facts.problem.loss, Logistic)
         usual = _between(plenty, WEIGHTED, SHORTENED) if linear else 1.0
         shortening: float = choices.pop("shortening", usual)
@@ -164,7 +161,7 @@ class StandardizedObjective(Solver):
         choices["discrete_noise"] = choose_for_all(
             choices.get("discrete_noise"), facts, noise, multipliers
         )
-        multiplier, kinds = _shape_noise(facts, budget, noise, shapes)
+        multiplier, kinds = shape_noise(facts, budget, noise, shapes)
         if multiplier is not None and not choose_discrete(
             choices["discrete_noise"], True, multiplier, facts.n
         ):
@@ -296,52 +293,6 @@ class StandardizedObjective(Solver):
         if not isinstance(loss, CappedExponential):
             return theta
         return start + _signal(theta, row_map, settings, rate) * (theta - start)
-
-
-@dataclass(frozen=True)
-class Shapes:
-    """How many functions of each shaped column are fitted, and how rough they may be."""
-
-    harmonics: int = 0
-    roughness: float = 0.0
-
-    def dilution(self, facts: Facts) -> float:
-        """By what the effective dimension grows."""
-        squares = sum(k ** (-2 * self.roughness) for k in range(1, self.harmonics + 1))
-        return 1 + len(facts.problem.shaped) * squares / facts.p
-
-
-def _shapes(facts: Facts, budget: Budget, noise: Noise, choices: dict[str, Any]) -> Shapes:
-    """None at all where noise would eat them; a public rule."""
-    many = len(facts.problem.shaped)
-    if not many or not isinstance(facts.problem.loss, Logistic):
-        return Shapes()
-    each = strength(facts, budget, noise) * facts.p / many
-    usual = 0 if each < ENOUGH_FOR_SHAPES else HARMONICS[noise]
-    roughness = 1.5 if each < ENOUGH_FOR_ROUGH else 0.5
-    harmonics, roughness = choices.pop("harmonics", usual), choices.pop("roughness", roughness)
-    return Shapes(harmonics, roughness) if harmonics else Shapes()
-
-
-def _shape_noise(
-    facts: Facts, budget: Budget, noise: Noise, shapes: Shapes
-) -> tuple[float | None, tuple[Kind, ...]]:
-    """Noise multiplier of the histograms and their privacy loss."""
-    if not shapes.harmonics:
-        return None, ()
-    if noise == "pure":
-        multiplier = 1 / (SHARE_OF_SHAPES * budget.epsilon)
-        return multiplier, (Pure(1 / multiplier),)
-    mu = gaussian_mu(budget.epsilon, budget.delta)
-    multiplier = 1 / (mu * math.sqrt(SHARE_OF_SHAPES))
-    return multiplier, (GaussianKind(1 / multiplier, 1 / multiplier),)
-
-
-def by_bins(coefficients: np.ndarray, tables: ShapeTables) -> np.ndarray:
-    """Coefficients of columns, of indicators of every bin of the shaped ones, and the constant."""
-    plain = len(coefficients) - 1 - tables.width
-    bins = tables.summed(coefficients[plain:-1]).ravel()
-    return np.concatenate([coefficients[:plain], bins, coefficients[-1:]])
 
 
 def strength(facts: Facts, budget: Budget, noise: Noise) -> float:
