@@ -250,4 +250,8 @@ def test_slack_adds_up_and_counts_only_exact_releases():
     assert found["exact_releases"] == 3
     assert found["epsilon"] == pytest.approx(60 * GAUSSIAN_LOG_RATIO)
     assert found["delta"] == pytest.approx((1 + math.e) * 3 * numerics.distance)
-    assert slack(log, 1e6)["delta"] <= 1.0
+    far = slack(log, 20.0)
+    assert far["epsilon"] == found["epsilon"]
+    assert far["delta"] == pytest.approx((1 + math.exp(20.0)) * 3 * numerics.distance)
+    with pytest.raises(Refused, match="add 1 to delta"):
+        slack(log, 1e6)

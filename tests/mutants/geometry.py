@@ -18,6 +18,7 @@ from privopt.privacy import Accountant, spend
 from privopt.solvers import Plan, catalogue, declare, tree_sfw
 
 from .checks import law, replayed
+from .integers import HALF_GAUSSIAN, UNSHORTENED
 from .mutant import Mutant
 
 DELTA = 1e-5
@@ -25,8 +26,12 @@ ONE_PASS = ("tree_sfw", "poly_sfw", "variance_reduced_sfw")
 FLAT = {"mirror_descent": {"n_iter": 4}, "phased_mirror_descent": {"n_iter": 2}}
 SHORT: dict[str, dict[str, Any]] = {"poly_sfw": {"batch_size": 5}}
 BALL = Problem(Huber(0.5), LpBall(1.3, 2.0), column_bounds=1.0)
-
 DUAL = Problem(Huber(0.5), LpBall(1.3, 2.0), dual_norm=0.4)
+ROADS: tuple[tuple[bool, str, Any, tuple[Any, ...]], ...] = (
+    (False, "", None, ()),
+    (True, ", on integers", HALF_GAUSSIAN, (UNSHORTENED,)),
+)
+"""Noise in floating point and on exact integers: what halves it, and what must fall as well."""
 
 
 @dataclass(frozen=True)
@@ -115,24 +120,37 @@ def geometry() -> Iterator[Mutant]:
                 "law",
                 quick=solver == "mirror_descent",
             )
+        half = (additive, "gaussian", _half(additive.gaussian))
+        short = (RowBounds, "in_norm", lambda self, order, dimension: self.largest / 2)
+        for discrete, where, noise, also in ROADS:
+            yield Mutant(
+                f"{solver}: half the gaussian noise{where}",
+                (noise or half,),
+                law(solver, DELTA, runs=30, problem=BALL, discrete_noise=discrete, **choices),
+                "law",
+            )
+            yield Mutant(
+                f"{solver}: bound of rows in another norm than the noise's{where}",
+                (short, *also),
+                replayed(
+                    solver, "zero_out", DELTA, problem=BALL, discrete_noise=discrete, **choices
+                ),
+                "replay",
+            )
+    for discrete, where, _, also in ROADS:
         yield Mutant(
-            f"{solver}: half the gaussian noise",
-            ((additive, "gaussian", _half(additive.gaussian)),),
-            law(solver, DELTA, runs=30, problem=BALL, **choices),
-            "law",
-        )
-        yield Mutant(
-            f"{solver}: bound of rows in another norm than the noise's",
-            ((RowBounds, "in_norm", lambda self, order, dimension: self.largest / 2),),
-            replayed(solver, "zero_out", DELTA, problem=BALL, **choices),
+            f"rows clipped to twice their dual norm{where}",
+            ((sanitize, "order_norms", _short(sanitize.order_norms)), *also),
+            replayed(
+                "mirror_descent",
+                "zero_out",
+                DELTA,
+                problem=DUAL,
+                n_iter=4,
+                discrete_noise=discrete,
+            ),
             "replay",
         )
-    yield Mutant(
-        "rows clipped to twice their dual norm",
-        ((sanitize, "order_norms", _short(sanitize.order_norms)),),
-        replayed("mirror_descent", "zero_out", DELTA, problem=DUAL, n_iter=4),
-        "replay",
-    )
     yield Mutant(
         "generalized Gaussian noise without the factor of regularity",
         ((additive.GeneralizedGaussian, "run", _irregular),),

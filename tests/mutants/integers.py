@@ -31,6 +31,11 @@ def coarse(factor: float, draw: Callable[..., Any] = discrete_gaussian) -> Calla
     return lambda source, size: np.rint(factor * draw(source, size)).astype(np.int64)
 
 
+HALF_GAUSSIAN = (on_grid, "discrete_gaussian", coarse(0.5))
+UNSHORTENED = (dense, "shorten", lambda lengths, bound, p: np.ones_like(lengths))
+"""Counting cuts every record to the declared bound: without it, a bound too small shows."""
+
+
 # ---------------------------------------------------------------- checks
 def _counts(X: np.ndarray, y: np.ndarray, query: Any, steps: float) -> np.ndarray:
     view = Oracle.over(
@@ -148,7 +153,7 @@ def integers() -> Iterator[Mutant]:
     yield Mutant(
         "integers: the clip counts in floating point only",
         (
-            (dense, "shorten", lambda lengths, bound, p: np.ones_like(lengths)),
+            UNSHORTENED,
             (ClippedGradient, "_weigh", lambda self, z, y, s: self.loss.slope(z, y)),
         ),
         within_steps,

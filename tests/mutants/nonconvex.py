@@ -21,6 +21,7 @@ from privopt.solvers.proximal_guided import ProximalGuided
 from privopt.solvers.stationary_frank_wolfe import StationaryFrankWolfe
 
 from .checks import law, replayed
+from .integers import HALF_GAUSSIAN, UNSHORTENED
 from .mutant import Check, Mutant
 
 DELTA = 1e-5
@@ -46,6 +47,8 @@ class Rough(Welsch):
 FULL: dict[str, Any] = {"n_iter": 5, "iterate": 5}
 ONE: dict[str, Any] = {"n_iter": 5, "iterate": 5, "one_pass": True}
 GUIDED: dict[str, Any] = {"n_iter": 2, "rounds": 3, "phases": 2, "iterate": 3}
+PLAIN = {**GUIDED, "discrete_noise": False}
+EXACT = {**GUIDED, "discrete_noise": True}
 
 
 def within_budget(name: str, problem: Problem, relation: Any, **choices: Any) -> Check:
@@ -112,7 +115,7 @@ def _one_estimate(*arguments: Any, honest: Any = stationary_frank_wolfe.dearest_
 def nonconvex() -> Iterator[Mutant]:
     for name, owner, problem, choices in (
         ("stationary_frank_wolfe", StationaryFrankWolfe, ROUND, FULL),
-        ("proximal_guided", ProximalGuided, ROUND, GUIDED),
+        ("proximal_guided", ProximalGuided, ROUND, PLAIN),
     ):
         yield Mutant(
             f"{name}: half the gaussian noise",
@@ -133,6 +136,18 @@ def nonconvex() -> Iterator[Mutant]:
             replayed(name, "replace_one", DELTA, problem=problem, **choices),
             "replay",
         )
+    yield Mutant(
+        "proximal_guided: half the gaussian noise, on integers",
+        (HALF_GAUSSIAN,),
+        law("proximal_guided", DELTA, runs=30, problem=ROUND, **EXACT),
+        "law",
+    )
+    yield Mutant(
+        "proximal_guided: slopes are not clipped, and twice as steep, on integers",
+        ((CoordinateClippedGradient, "weigh", _raw), UNSHORTENED),
+        replayed("proximal_guided", "zero_out", DELTA, problem=ROUND, **EXACT),
+        "replay",
+    )
     yield Mutant(
         "stationary_frank_wolfe: half the gumbel noise",
         ((selection, "gumbel", _half(selection.gumbel)),),
