@@ -131,7 +131,11 @@ def shape(facts: Facts, budget: Budget) -> tuple[Facts, Budget]:
         largest = gaussian_mu(max(LARGEST_EPSILON, budget.epsilon), budget.delta)
     n = min(facts.n, max(FEWEST_RECORDS, 6 * p, min(math.ceil(signal / largest), MOST_RECORDS)))
     epsilon = signal / n if budget.pure else gaussian_epsilon(signal / n, budget.delta)
-    problem = replace(facts.problem, shaped=())  # made-up rows follow a linear model
+    units = facts.problem.units
+    if units is not None:  # columns like one another, as made-up ones are
+        units = (float(np.exp(np.mean(np.log(units)))),) * (p - bool(facts.problem.intercept))
+    # Made-up rows follow a linear model.
+    problem = replace(facts.problem, shaped=(), units=units)
     return replace(facts, problem=problem, n=n, p=p), replace(budget, epsilon=epsilon)
 
 

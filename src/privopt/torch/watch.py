@@ -68,7 +68,7 @@ class Watch:
             return
         engine = self._engine
         reached = Reachable(loss, engine.model)
-        manner, mark = self.manner(), reached.mark
+        manner, mark = engine.manner, reached.mark  # as it was looked at when this step began
         self.outside = self.outside or _outside(reached, count, engine.given)
         fresh = manner not in self._manners or mark not in self._losses
         few = len(self._manners) + len(self._losses) <= OFTEN
