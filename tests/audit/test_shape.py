@@ -21,6 +21,7 @@ from privopt.mechanisms import (
     BestOf,
     CorrelatedGaussian,
     Described,
+    DiscreteCorrelatedGaussian,
     DiscreteGaussian,
     DiscreteLaplace,
     DiscreteNormGamma,
@@ -121,6 +122,11 @@ ADDITIVE = {
         CorrelatedGaussian(Tree(STEPS), 2.0),
         value,
         ("correlated.gaussian",),
+    ),
+    "DiscreteCorrelatedGaussian": (
+        DiscreteCorrelatedGaussian(Tree(STEPS), 2.0),
+        value,
+        ("correlated.narrow_gaussian",),
     ),
     "ExponentialMechanism": (ExponentialMechanism(1.0), scores, ("selection.gumbel",)),
     "PermuteAndFlip": (PermuteAndFlip(1.0), scores, ("selection.exponential",)),
@@ -275,7 +281,7 @@ def test_every_mechanism_is_here():
     } - {room.Mechanism}
     here = {type(case[0]) for case in (*ADDITIVE.values(), *DRAWN.values())}
     assert known == here | set(ELSEWHERE)
-    for one in here - {CorrelatedGaussian}:
+    for one in here - {CorrelatedGaussian, DiscreteCorrelatedGaussian}:
         assert issubclass(one, Described)
 
 

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from privopt import Budget
 from privopt.audit import sweep
+from privopt.audit.entries import ENTRIES
 from privopt.audit.fits import estimators, fitting, readable, takes
 from privopt.audit.neighbours import hostile_pairs
 from privopt.audit.sweep import places, replay_place
@@ -117,7 +118,7 @@ def test_the_command(mine):
 def test_everything_is_replayed():
     """Every solver and estimator, under every relation that it takes."""
     listed = places()
-    assert {place.name for place in listed} == {*catalogue(), *estimators()}
+    assert {place.name for place in listed} == {*catalogue(), *estimators(), *ENTRIES}
     assert {place.neighbouring for place in listed} == set(NEIGHBOURING)
     for place in places("noisy_sgd"):
         assert replay_place(place) == (len(hostile_pairs(place.neighbouring)), [])

@@ -61,11 +61,14 @@ def test_true_takes_solvers_that_can_and_no_others(records):
     assert all(
         plan.solver.has_discrete_noise and plan.settings.discrete_noise for plan in hard.plans
     )
-    assert "floating point" in hard.refused["bolt_on_sgd"]
+    assert "floating point" in hard.refused["exponential_sampling"]
     assert {plan.name for plan in hard.plans} < {plan.name for plan in rank(facts, budget).plans}
-    with pytest.raises(Refused, match="bolt_on_sgd adds its noise in floating point"):
-        solve(problem, *records, budget=budget, solver="bolt_on_sgd", discrete_noise=True)
-    assert choose(facts, budget, "bolt_on_sgd", discrete_noise=False).name == "bolt_on_sgd"
+    with pytest.raises(Refused, match="exponential_sampling adds its noise in floating point"):
+        solve(problem, *records, budget=budget, solver="exponential_sampling", discrete_noise=True)
+    assert (
+        choose(facts, budget, "exponential_sampling", discrete_noise=False).name
+        == "exponential_sampling"
+    )
     tiny = Facts(Problem(Hinge(), L2Ball(2.0)), 200, 3, "zero_out")
     with pytest.raises(Refused, match="no solver applies"):
         choose(tiny, Budget(1e-9), discrete_noise=True)

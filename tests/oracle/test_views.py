@@ -95,7 +95,7 @@ def test_a_view_has_no_length_and_no_rows():
     with pytest.raises(TypeError):
         iter(view)
     public = {name for name in dir(view) if not name.startswith("_")}
-    assert public == {"ask", "follow", "function", "coordinate_gradient"}
+    assert public == {"ask", "ask_all", "follow", "function", "coordinate_gradient"}
 
 
 def test_an_oracle_is_neither_pickled_nor_copied():

@@ -46,14 +46,20 @@ LOSSES = (Welsch(0.5), TukeyBiweight(), PhaseRetrieval(1.0), NotHuber(0.5), NotL
 DOMAINS = (WholeSpace(), L2Ball(1.0), L1Ball(1.0), LpBall(1.5, 1.0), Box(-1.0, 1.0), Simplex(1.0))
 SHAPES = ({}, {"l2": 0.1}, {"column_bounds": 1.0, "intercept": 0.5}, {"column_bounds": 1.0})
 
-BY_TYPE = ("dp_ftrl_least_squares", "standardized_objective", "standardized_regression")
+BY_TYPE = (
+    "dp_ftrl_least_squares",
+    "joint_softmax",
+    "standardized_objective",
+    "standardized_regression",
+    "standardized_softmax",
+)
 """Solvers for some of the library's own losses: a subclass is another loss, and refused as one."""
 
 
-def all_facts(p=3, n=12):
+def all_facts(p=3, n=12, classes=1):
     for loss, domain, shape, relation in product(LOSSES, DOMAINS, SHAPES, NEIGHBOURING):
         problem = Problem(loss, domain, **shape)
-        yield Facts(problem, n, problem.dimension(p), relation)
+        yield Facts(problem, n, problem.dimension(p), relation, classes)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -66,7 +72,8 @@ def test_a_loss_that_is_not_convex_is_never_minimised_inside_a_mechanism(name, m
 
     monkeypatch.setattr(View, "function", function)
     solver, taken, refused = catalogue()[name], 0, []
-    for facts, delta in product(all_facts(), (0.0, 1e-5)):
+    every = all_facts(classes=3 if solver.joint else 1)
+    for facts, delta in product(every, (0.0, 1e-5)):
         budget = Budget(1.0, delta, facts.neighbouring)
         sentence = solver.refuse(facts, budget)
         if sentence is not None:

@@ -18,7 +18,7 @@ from privopt.audit.neighbours import Pair, searched_pairs
 from privopt.facts import Facts
 from privopt.geometry import Box, L1Ball, L2Ball, Simplex, WholeSpace
 from privopt.losses import Absolute, Huber, Logistic, SmoothedHinge, Squared, Welsch
-from privopt.noise import SeededSource
+from privopt.noise import Generator, SeededSource
 from privopt.privacy import Budget, Neighbouring, Refused
 from privopt.problem import Problem
 from privopt.solvers import catalogue
@@ -51,6 +51,7 @@ RELEASES_NOTHING = {
     "PrivacyWarning": "a warning",
     "Problem": "public facts",
     "Refused": "an error",
+    "SplineFeatures": "learns nothing: knots are equal between declared bounds",
     "check_pipeline": "looks at the classes of a pipeline's steps",
     "geometry": "public sets",
     "load": "reads a fitted model",
@@ -65,7 +66,7 @@ def _pairs(budget: Budget, classification: bool, bound: float) -> list[Pair]:
     return searched_pairs(budget.neighbouring, N, P, classification, bound)
 
 
-def drawn_budget(generator: np.random.Generator, relation: Neighbouring, pure: bool) -> Budget:
+def drawn_budget(generator: Generator, relation: Neighbouring, pure: bool) -> Budget:
     """Epsilon from 0.1 to 20, delta from 1e-9 to 1e-2, evenly in the logarithm."""
     low, high = np.log(EPSILONS)
     epsilon = float(np.exp(generator.uniform(low, high)))
@@ -76,7 +77,8 @@ def calls(name: str, relation: Neighbouring, seed: int) -> Iterator[Call]:
     """Calls of one public name under a relation, pure and not; what is refused for its public
     parameters is left out."""
     for pure in (True, False):
-        generator = np.random.default_rng([seed, RELATIONS.index(relation), pure, *name.encode()])
+        named = f"{seed} {relation} {pure} {name}".encode()
+        generator = SeededSource(int.from_bytes(named, "little")).noise
         budget = drawn_budget(generator, relation, pure)
         for make in ENTRIES[name]:
             try:
@@ -111,7 +113,7 @@ PROBLEMS = (
 )
 
 
-def _solve(budget: Budget, generator: np.random.Generator) -> Call:
+def _solve(budget: Budget, generator: Generator) -> Call:
     """Any solver on any problem that it takes."""
     ways = [
         (name, problem)
@@ -137,8 +139,8 @@ def _solve(budget: Budget, generator: np.random.Generator) -> Call:
 
 def _quantile(
     method: Literal["loss", "rank"], low: float, high: float
-) -> Callable[[Budget, np.random.Generator], Call]:
-    def make(budget: Budget, generator: np.random.Generator) -> Call:
+) -> Callable[[Budget, Generator], Call]:
+    def make(budget: Budget, generator: Generator) -> Call:
         q = float(generator.uniform(low, high))
         if not budget.pure:
             raise Refused("a quantile is pure.")
@@ -163,8 +165,8 @@ def _quantile(
     return make
 
 
-def _prefix_sums(noise: str) -> Callable[[Budget, np.random.Generator], Call]:
-    def make(budget: Budget, generator: np.random.Generator) -> Call:
+def _prefix_sums(noise: str) -> Callable[[Budget, Generator], Call]:
+    def make(budget: Budget, generator: Generator) -> Call:
         steps = int(generator.integers(2, N + 1))
         bound = float(10 ** generator.uniform(-2, 2))
 
@@ -189,9 +191,9 @@ def _prefix_sums(noise: str) -> Callable[[Budget, np.random.Generator], Call]:
 
 
 def _estimator(
-    name: str, options: Callable[[np.random.Generator], dict[str, Any]]
-) -> Callable[[Budget, np.random.Generator], Call]:
-    def make(budget: Budget, generator: np.random.Generator) -> Call:
+    name: str, options: Callable[[Generator], dict[str, Any]]
+) -> Callable[[Budget, Generator], Call]:
+    def make(budget: Budget, generator: Generator) -> Call:
         estimator, own = estimators()[name], options(generator)
         pairs = [pair for pair in _pairs(budget, True, 1.0) if readable(estimator, pair)]
         if not pairs:
@@ -206,24 +208,24 @@ def _estimator(
     return make
 
 
-def _nothing(generator: np.random.Generator) -> dict[str, Any]:
+def _nothing(generator: Generator) -> dict[str, Any]:
     return {}
 
 
-def _bounds(generator: np.random.Generator) -> dict[str, Any]:
+def _bounds(generator: Generator) -> dict[str, Any]:
     return {"bounds": (-1.0, float(10 ** generator.uniform(-1, 1)))}
 
 
-def _norm(generator: np.random.Generator) -> dict[str, Any]:
+def _norm(generator: Generator) -> dict[str, Any]:
     return {"data_norm": float(10 ** generator.uniform(-2, 2))}
 
 
-def _private_norm(generator: np.random.Generator) -> dict[str, Any]:
+def _private_norm(generator: Generator) -> dict[str, Any]:
     return {"data_norm": "private"}
 
 
-def _online(name: str) -> Callable[[Budget, np.random.Generator], Call]:
-    def make(budget: Budget, generator: np.random.Generator) -> Call:
+def _online(name: str) -> Callable[[Budget, Generator], Call]:
+    def make(budget: Budget, generator: Generator) -> Call:
         size = int(generator.integers(3, N))
         steps = -(-N // size)
         known: dict[str, Any] = {"n_steps": steps, "batch_size": size, "nan_policy": "empty"}
@@ -255,7 +257,7 @@ def _online(name: str) -> Callable[[Budget, np.random.Generator], Call]:
     return make
 
 
-def _search(budget: Budget, generator: np.random.Generator) -> Call:
+def _search(budget: Budget, generator: Generator) -> Call:
     """The search's own release; the fits inside are those of its estimator."""
     law = str(generator.choice(["geometric", "logarithmic", "poisson"]))
 
@@ -280,12 +282,13 @@ def _search(budget: Budget, generator: np.random.Generator) -> Call:
     return Call(run, pairs, f"PrivateSearchCV, {law}, {budget}")
 
 
-def _torch(noise: str) -> Callable[[Budget, np.random.Generator], Call]:
-    def make(budget: Budget, generator: np.random.Generator) -> Call:
+def _torch(noise: str) -> Callable[[Budget, Generator], Call]:
+    def make(budget: Budget, generator: Generator) -> Call:
         import torch
         from torch.nn import Linear
         from torch.utils.data import DataLoader, TensorDataset
 
+        from privopt.noise.random_numbers import same_random_numbers
         from privopt.torch import make_private
 
         clip = float(10 ** generator.uniform(-2, 1))
@@ -294,8 +297,7 @@ def _torch(noise: str) -> Callable[[Budget, np.random.Generator], Call]:
         def run(X: np.ndarray, y: np.ndarray, source: Any) -> Any:
             # Missing values make an example empty; a label is a number in the loss.
             records = TensorDataset(torch.from_numpy(X), torch.from_numpy(y))
-            with torch.random.fork_rng():
-                torch.manual_seed(0)
+            with same_random_numbers():
                 model = Linear(P, 1).double()
             n = len(X) if budget.neighbouring != "add_remove" else N
             private = make_private(
@@ -326,7 +328,7 @@ def _torch(noise: str) -> Callable[[Budget, np.random.Generator], Call]:
 
 
 METHODS: tuple[Literal["loss", "rank"], ...] = ("loss", "rank")
-Make = Callable[[Budget, np.random.Generator], Call]
+Make = Callable[[Budget, Generator], Call]
 ENTRIES: dict[str, tuple[Make, ...]] = {
     "solve": (_solve, _solve),
     # Both ends of q are another matter than its middle.
@@ -357,6 +359,10 @@ ENTRIES: dict[str, tuple[Make, ...]] = {
             lambda g: {"intercept_only": True, "quantile": float(g.uniform(0.02, 0.98))},
         ),
     ),
+    "PoissonRegressor": tuple(
+        _estimator("PoissonRegressor", options) for options in (_norm, _bounds)
+    ),
+    "GammaRegressor": tuple(_estimator("GammaRegressor", options) for options in (_norm, _bounds)),
     "Ridge": tuple(_estimator("Ridge", options) for options in (_norm, _bounds)),
     "Lasso": (_estimator("Lasso", _nothing),),
     "ElasticNet": (_estimator("ElasticNet", _nothing),),

@@ -9,6 +9,7 @@ import numpy as np
 
 from privopt.noise import SeededSource
 from privopt.privacy import Neighbouring
+from privopt.privacy.budget import replaces
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +210,7 @@ def searched_pairs(
     for crowd, y in crowds.items():
         for one, record in records.items():
             others = [other for other in records if other != one]
-            for other in others if relation == "replace_one" else others[-1:]:
+            for other in others if replaces(relation) else others[-1:]:
                 first = _set(X, y, 0, record)
                 if relation == "add_remove":
                     if one == "empty":

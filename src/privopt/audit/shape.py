@@ -18,6 +18,8 @@ import numpy as np
 from scipy import stats
 from scipy.special import chdtr, chdtrc, ndtr
 
+from privopt.noise import Generator
+
 MOST_COORDINATES = 64
 """Single coordinates that are looked at; all of them enter the other directions."""
 RANDOM = 8
@@ -28,7 +30,7 @@ KEPT = 20_000
 """Numbers whose distribution is compared with the normal one."""
 
 
-def scale_p_values(noise: list[np.ndarray], generator: np.random.Generator) -> list[float]:
+def scale_p_values(noise: list[np.ndarray], generator: Generator) -> list[float]:
     """Two-sided p-values of the scale and of the whole law of the noise of one group of releases,
     all sizes together: energy, mean, and the largest distance of the distribution functions."""
     z = np.concatenate([np.ravel(one) for one in noise]) if noise else np.zeros(0)
@@ -40,7 +42,7 @@ def scale_p_values(noise: list[np.ndarray], generator: np.random.Generator) -> l
     return [_p_value(z), 2 * float(ndtr(-mean)), float(law)]
 
 
-def shape_p_values(runs: list[list[np.ndarray]], generator: np.random.Generator) -> list[float]:
+def shape_p_values(runs: list[list[np.ndarray]], generator: Generator) -> list[float]:
     """One two-sided p-value for each direction; ``runs`` holds each run's noise, release by
     release, all of one size. Exact: no false alarm beyond the number of directions times the level.
     """
@@ -49,9 +51,7 @@ def shape_p_values(runs: list[list[np.ndarray]], generator: np.random.Generator)
     return found + [_p_value(part) for part in _over_releases(runs, generator)]
 
 
-def _over_coordinates(
-    runs: list[list[np.ndarray]], generator: np.random.Generator
-) -> Iterator[np.ndarray]:
+def _over_coordinates(runs: list[list[np.ndarray]], generator: Generator) -> Iterator[np.ndarray]:
     """Projections of each release on the same directions."""
     z = np.array([np.ravel(one) for run in runs for one in run])
     p = z.shape[1] if z.ndim == 2 else 0
@@ -68,9 +68,7 @@ def _over_coordinates(
             yield z @ _unit(p, generator)
 
 
-def _over_releases(
-    runs: list[list[np.ndarray]], generator: np.random.Generator
-) -> Iterator[np.ndarray]:
+def _over_releases(runs: list[list[np.ndarray]], generator: Generator) -> Iterator[np.ndarray]:
     """Combinations of releases, all coordinates of each: of one run and of two."""
     stacked = [np.array([np.ravel(one) for one in run]) for run in runs]
     most = max((len(run) for run in stacked), default=0)
@@ -111,7 +109,7 @@ def _of_two(one: np.ndarray, other: np.ndarray) -> Iterator[np.ndarray]:
         yield (one - other) / math.sqrt(2)
 
 
-def _unit(dimension: int, generator: np.random.Generator) -> np.ndarray:
+def _unit(dimension: int, generator: Generator) -> np.ndarray:
     way = generator.standard_normal(dimension)
     return way / np.linalg.norm(way)
 

@@ -120,7 +120,7 @@ def _runs(place: Place) -> Iterator[tuple[Run, Pair]]:
         for pair in hostile_pairs(place.neighbouring, n=N, p=P):
             if readable(estimator, pair):
                 yield run, pair
-    elif place.problem is None:  # it takes tiny problems only, such as the one of its attack
+    elif place.problem is None:  # it takes the problem of its attack: a tiny one, or of classes
         trial, pair, _ = case(Row(place.name, EPSILON, place.delta, place.neighbouring))
         yield lambda X, y: trial(X, y, SeededSource(0)), pair
     else:

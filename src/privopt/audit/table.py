@@ -64,6 +64,19 @@ def peak_pair(budget: Budget, n: int, p: int, classification: bool) -> Pair:
     return changed_first(budget.neighbouring, (X, y), (row, 1.0), (row, -1.0))
 
 
+def class_pair(budget: Budget, n: int, p: int, classification: bool) -> Pair:
+    """As ``lone_pair``, for labels that are numbers of classes."""
+    X, y = np.full((n, p), np.nan), np.full(n, np.nan)
+    row = 1e3 * np.eye(p)[0]
+    return changed_first(budget.neighbouring, (X, y), (row, 1.0), (-row, 1.0))
+
+
+def class_crowd_pair(budget: Budget, n: int, p: int, classification: bool) -> Pair:
+    """As ``crowd_pair``, for labels that are numbers of classes."""
+    X, y = np.zeros((n, p)), np.zeros(n)
+    return changed_first(budget.neighbouring, (X, y), (np.ones(p), 1.0), (-np.ones(p), 1.0))
+
+
 def changed_first(
     neighbouring: Neighbouring,
     others: Data,
@@ -93,6 +106,8 @@ class Setting:
     pair: Callable[[Budget, int, int, bool], Pair] = lone_pair
     share: float = 1.0
     """Share of the runs, for what takes long."""
+    classes: int = 1
+    """Of a solver that fits them all together: labels are then 0, ..., classes - 1."""
 
 
 # A label far away keeps the slope at its bound for every theta, with either sign.
@@ -104,6 +119,7 @@ VERTICES = Problem(Huber(0.5), L1Ball(5.0))
 TINY = Problem(Huber(0.5), L1Ball(0.01))
 FREE = Problem(Huber(0.5), WholeSpace())
 SQUARES = Problem(Squared(), L2Ball(1.0))
+MANY = Problem(Logistic(), WholeSpace(), intercept=0.5)
 PEAKED = Problem(TukeyBiweight(5**0.5), L2Ball(0.05))
 DEFAULT = Setting((*SATURATED, VERTICES, FREE, COLUMNS, TARGETS))
 
@@ -154,6 +170,10 @@ SETTINGS: dict[str, Setting] = {
     "coordinate_descent": replace(DEFAULT, choices=lambda budget: {"n_iter": 2}),
     "standardized_regression": Setting((TARGETS,), n=20, choices=_noise, pair=crowd_pair),
     "standardized_objective": Setting((COLUMNS,), n=20, choices=_stiff, pair=crowd_pair),
+    "joint_softmax": Setting((MANY,), choices=lambda b: {"n_iter": 3}, pair=class_pair, classes=3),
+    "standardized_softmax": Setting(
+        (COLUMNS,), n=20, choices=lambda b: {"n_iter": 3}, pair=class_crowd_pair, classes=3
+    ),
 }
 
 
@@ -217,10 +237,15 @@ def case(row: Row) -> tuple[Trial, Pair, Certificate]:
 def _problem(name: str, budget: Budget) -> Problem | None:
     setting = SETTINGS.get(name, DEFAULT)
     for problem in setting.problems:
-        facts = Facts(problem, setting.n, problem.dimension(setting.p), budget.neighbouring)
+        facts = _facts(setting, problem, budget)
         if catalogue()[name].refuse(facts, budget) is None:
             return problem
     return None
+
+
+def _facts(setting: Setting, problem: Problem, budget: Budget) -> Facts:
+    dimension = problem.dimension(setting.p)
+    return Facts(problem, setting.n, dimension, budget.neighbouring, setting.classes)
 
 
 def _solve(name: str, budget: Budget) -> tuple[Trial, Pair, Certificate]:
@@ -232,9 +257,9 @@ def _solve(name: str, budget: Budget) -> tuple[Trial, Pair, Certificate]:
     )
     if problem is None:
         raise ValueError(f"{name} refuses every problem of the audit.")
-    facts = Facts(problem, setting.n, problem.dimension(setting.p), budget.neighbouring)
+    facts = _facts(setting, problem, budget)
     plan = Plan(solver, facts, budget, solver.settings(facts, budget, **setting.choices(budget)))
-    classification = problem.loss.classification
+    classification = problem.loss.classification and not solver.joint
     pair = setting.pair(budget, setting.n, setting.p, classification)
 
     def oracle(X: np.ndarray, y: np.ndarray, source: Source) -> Oracle:
@@ -249,7 +274,7 @@ def _solve(name: str, budget: Budget) -> tuple[Trial, Pair, Certificate]:
 
     def run(X: np.ndarray, y: np.ndarray, source: Source) -> Any:
         gate = Gate(source, hook=HOOK.get())
-        return solver.run(oracle(X, y, source), gate, problem, plan.settings)
+        return solver.run_all([oracle(X, y, source)], gate, problem, plan.settings).thetas
 
     source = SeededSource(0)
     _, certificate = execute(plan, [oracle(*pair.first, source)], source)

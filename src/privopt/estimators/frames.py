@@ -58,6 +58,7 @@ KNOWN = (
     "Sparse data was passed",
     "The feature names should match",
     "X has ",
+    "X is a polars LazyFrame",
     "dtype='numeric' is not compatible",
     "float() argument must be",
     "np.matrix is not supported",

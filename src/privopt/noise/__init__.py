@@ -8,6 +8,7 @@ from privopt.noise.gumbel import gumbel
 from privopt.noise.laplace import laplace
 from privopt.noise.norm_gamma import norm_gamma
 from privopt.noise.source import (
+    Generator,
     SecureSource,
     SeededSource,
     SilentSource,
@@ -17,6 +18,7 @@ from privopt.noise.source import (
 )
 
 __all__ = [
+    "Generator",
     "SecureSource",
     "SeededSource",
     "SilentSource",

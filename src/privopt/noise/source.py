@@ -6,6 +6,7 @@ import os
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.random import Generator
 
 
 class Source:
@@ -18,14 +19,14 @@ class Source:
     private: bool = False
 
     @property
-    def noise(self) -> np.random.Generator:
+    def noise(self) -> Generator:
         raise NotImplementedError
 
     @property
-    def coins(self) -> np.random.Generator:
+    def coins(self) -> Generator:
         raise NotImplementedError
 
-    def apart(self) -> np.random.Generator:
+    def apart(self) -> Generator:
         """A new stream, for a sampler that draws as often as the data makes it: where the other
         streams stand must not tell how often that was."""
         raise NotImplementedError
@@ -53,18 +54,18 @@ class SecureSource(Source):
         self._process = os.getpid()
 
     @property
-    def noise(self) -> np.random.Generator:
+    def noise(self) -> Generator:
         if self._process != os.getpid():
             self._key()
         return self._noise
 
     @property
-    def coins(self) -> np.random.Generator:
+    def coins(self) -> Generator:
         if self._process != os.getpid():
             self._key()
         return self._coins
 
-    def apart(self) -> np.random.Generator:
+    def apart(self) -> Generator:
         return _fresh_generator()
 
     def of_process(self, rank: int) -> Source:
@@ -74,12 +75,12 @@ class SecureSource(Source):
         raise TypeError("a secure noise source cannot be pickled or copied: make a new one.")
 
 
-def _fresh_generator() -> np.random.Generator:
+def _fresh_generator() -> Generator:
     from randomgen import AESCounter
 
     # ``key`` is used as it is; ``seed`` would be expanded by a generator that is not cryptographic.
     bits: Any = AESCounter(key=int.from_bytes(os.urandom(16), "little"))
-    return np.random.Generator(bits)
+    return Generator(bits)
 
 
 class SeededSource(Source):
@@ -95,19 +96,19 @@ class SeededSource(Source):
     def _begin(self, seeds: np.random.SeedSequence) -> None:
         self._seeds = seeds
         noise, coins = seeds.spawn(2)
-        self._noise = np.random.Generator(np.random.Philox(noise))
-        self._coins = np.random.Generator(np.random.Philox(coins))
+        self._noise = Generator(np.random.Philox(noise))
+        self._coins = Generator(np.random.Philox(coins))
 
     @property
-    def noise(self) -> np.random.Generator:
+    def noise(self) -> Generator:
         return self._noise
 
     @property
-    def coins(self) -> np.random.Generator:
+    def coins(self) -> Generator:
         return self._coins
 
-    def apart(self) -> np.random.Generator:
-        return np.random.Generator(np.random.Philox(self._seeds.spawn(1)[0]))
+    def apart(self) -> Generator:
+        return Generator(np.random.Philox(self._seeds.spawn(1)[0]))
 
     def of_process(self, rank: int) -> Source:
         other = SeededSource.__new__(type(self))

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
+from privopt.noise import Generator
 from privopt.noise.random_numbers import luck, same_random_numbers
 from privopt.privacy.budget import Refused
 from privopt.torch.reachable import Reachable, content
@@ -47,7 +48,7 @@ Change = Callable[[Tensor], Tensor]
 class Exchange:
     """Which rows of a batch stay, and what is put in the place of the others."""
 
-    def __init__(self, count: int, coins: np.random.Generator, kind: str, device: Any) -> None:
+    def __init__(self, count: int, coins: Generator, kind: str, device: Any) -> None:
         order = coins.permutation(count)
         leaving = order[: max(1, count // 2)]
         source = np.arange(count)

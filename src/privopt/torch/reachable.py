@@ -28,7 +28,7 @@ LIBRARIES = {*sys.stdlib_module_names, *OTHERS, "torchvision", "peft", "pandas",
     "__main__"
 }
 """Packages whose code does not change while a model trains: their names stand for them."""
-OPAQUE = (Optimizer, DataLoader, Dataset, torch.Generator)
+OPAQUE = (Optimizer, DataLoader, Dataset, type(torch.default_generator))
 """Not a part of what a loss computes, though a trainer's object holds them."""
 COUNTED = (int, float)
 MANY = 20_000
