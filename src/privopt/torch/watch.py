@@ -38,6 +38,7 @@ class Watch:
     def __init__(self, engine: Engine, compiled: bool) -> None:
         self._engine, self._compiled = engine, compiled
         self._model: Reachable | None = None
+        self._loss: Reachable | None = None
         self._counted = 0  # times that only a count in the model had changed
         self._manners: set[int] = set()
         self._losses: set[int] = set()
@@ -67,7 +68,7 @@ class Watch:
         if count < 2:
             return
         engine = self._engine
-        reached = Reachable(loss, engine.model)
+        reached = self._reached(loss)
         manner, mark = engine.manner, reached.mark  # as it was looked at when this step began
         self.outside = self.outside or _outside(reached, count, engine.given)
         fresh = manner not in self._manners or mark not in self._losses
@@ -80,6 +81,17 @@ class Watch:
             self._look_at_few(loss, (inputs, keywords, targets), count)
         self._manners.add(manner)
         self._losses.add(mark)
+
+    def _reached(self, loss: LossFunction) -> Reachable:
+        """What the loss can get at; walked again only if it is another one or has changed."""
+        known = self._loss
+        if known is not None and known.root is loss and known.same():
+            return known
+        found = Reachable(loss, self._engine.model)
+        # What holds tensors, of a batch maybe, is not kept until the next step.
+        held = any(isinstance(thing, Tensor) for thing in found.met())
+        self._loss = None if held else found
+        return found
 
     def _look_at_few(self, loss: LossFunction, given: Any, count: int) -> None:
         engine = self._engine
