@@ -202,9 +202,9 @@ def test_no_warning_comes_from_a_label(label):
 
 
 def test_threads_do_not_warn_either(monkeypatch):
-    from privopt.oracle import dense
+    from privopt.oracle import dense, threads
 
-    monkeypatch.setattr(dense, "_workers", lambda: 2)
+    monkeypatch.setattr(threads, "_workers", lambda: 2)
     monkeypatch.setattr(dense, "PARALLEL_BYTES", 0)
     monkeypatch.setattr(dense, "BLOCK_BYTES", 1 << 12)
     rows = np.ones((4000, 30), dtype=np.float32)

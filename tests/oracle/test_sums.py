@@ -8,7 +8,7 @@ import scipy.sparse as sp
 import torch
 
 from privopt.losses import Absolute, Hinge, Huber, Logistic, Quantile, SmoothedHinge, Squared
-from privopt.oracle import ClippedGradient, CountRecords, RowBounds, dense
+from privopt.oracle import ClippedGradient, CountRecords, RowBounds, dense, threads
 from privopt.oracle.objective import Objective, function_facts
 from privopt.oracle.oracle import make_rows
 
@@ -147,7 +147,7 @@ def test_an_intercept_alone_is_a_model(naive):
 def many_blocks(monkeypatch):
     monkeypatch.setattr(dense, "BLOCK_BYTES", 1)  # the least block has 64 rows
     monkeypatch.setattr(dense, "PARALLEL_BYTES", 0)
-    monkeypatch.setattr(dense, "_workers", lambda: 2)
+    monkeypatch.setattr(threads, "_workers", lambda: 2)
 
 
 @pytest.mark.parametrize("form", [*EXACT.values()][:5] + [*SINGLE.values()][:2])
