@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -260,3 +261,11 @@ def test_every_public_name_is_on_the_api_page():
     for name in privopt.__all__:
         if not name.startswith("__"):
             assert f"privopt.{name}" in listed
+
+
+API = re.findall(r"^   (privopt[\w.]*)$", (DOCS / "api.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", API)
+def test_every_name_of_the_api_page_is_there(name):
+    pkgutil.resolve_name(name)
