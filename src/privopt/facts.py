@@ -145,14 +145,14 @@ class Facts:
     def plenty(self, budget: Budget, pure: bool) -> float:
         """n mu / p, with mu = 1 / (noise of a sum in units of what one record's change moves).
 
-        Of the whole budget; pure noise in p dimensions is about sqrt(p) as large in each.
+        Of one model's part of the budget; pure noise in p dimensions is about sqrt(p) as large in
+        each.
         """
-        mu = (
-            budget.epsilon / math.sqrt(self.p)
-            if pure
-            else gaussian_mu(budget.epsilon, budget.delta)
-        )
-        return self.n * mu / (self.p * self.relation_factor * math.sqrt(self.repeats))
+        if pure:
+            mu = budget.epsilon / (self.repeats * math.sqrt(self.p))
+        else:
+            mu = gaussian_mu(budget.epsilon, budget.delta) / math.sqrt(self.repeats)
+        return self.n * mu / (self.p * self.relation_factor)
 
     # ------------------------------------------------------------ the relation
     @property

@@ -143,7 +143,7 @@ class StandardizedObjective(Solver):
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> StandardizedSettings:
         noise: Noise = choices.pop("noise", "pure" if budget.pure else "gaussian")
         clip: float = choices.pop("clip", 0.8)
-        plenty = strength(facts, budget, noise)
+        plenty = facts.plenty(budget, noise == "pure")
         shapes = planned_shapes(facts, plenty, noise, choices)
         plenty /= shapes.dilution(facts)
         linear = isinstance(facts.problem.loss, Logistic)
@@ -154,9 +154,7 @@ class StandardizedObjective(Solver):
         half = _between(plenty, PLENTY, NOISY) if linear else 0.0
         norms, moments, labels = SHARES[noise]
         if linear:
-            rooted = ENOUGH_FOR_RATE / (plenty * facts.p)
-            enough = rooted**2 if noise == "gaussian" else rooted
-            labels = min(max(enough, labels), MOST_FOR_LABELS)
+            labels = min(max(_enough_for_rate(facts, budget, noise), labels), MOST_FOR_LABELS)
         multipliers, prior = before(facts, budget, noise, (norms, moments, labels))
         choices["discrete_noise"] = choose_for_all(
             choices.get("discrete_noise"), facts, noise, multipliers
@@ -295,13 +293,13 @@ class StandardizedObjective(Solver):
         return start + _signal(theta, row_map, settings, rate) * (theta - start)
 
 
-def strength(facts: Facts, budget: Budget, noise: Noise) -> float:
-    """n mu / p of one model: how much the records say beside the noise. Public."""
-    if noise == "pure":  # norm-Gamma noise is sqrt(p + 1) times as long as its scale
-        mu = budget.epsilon / facts.repeats / math.sqrt(facts.p + 1)
-    else:
-        mu = gaussian_mu(budget.epsilon, budget.delta) / math.sqrt(facts.repeats)
-    return facts.n * mu / facts.p
+def _enough_for_rate(facts: Facts, budget: Budget, noise: Noise) -> float:
+    """The share that tells the rate of positive labels well enough: one number, which moves by 1
+    whatever the relation, so columns do not count here."""
+    if noise == "pure":
+        return ENOUGH_FOR_RATE * facts.repeats / (facts.n * budget.epsilon)
+    mu = gaussian_mu(budget.epsilon, budget.delta)
+    return facts.repeats * (ENOUGH_FOR_RATE / (facts.n * mu)) ** 2
 
 
 def _between(value: float, none: float, whole: float) -> float:
