@@ -263,6 +263,23 @@ def test_a_record_and_rounding_together_stay_within_the_noise(factorization, mul
         assert (loss * mechanism.resolution + extra) / unit <= loss / multiplier
 
 
+@pytest.mark.parametrize("factorization", KINDS, ids=IDS)
+def test_rounding_is_paid_up_to_the_last_coordinate_that_fits(factorization):
+    """With as many coordinates as are admitted, whichever step a record is in."""
+    mechanism = DiscreteCorrelatedGaussian(factorization, 30.0, ONCE)
+    low, high = 1, 2**60
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if mechanism.fits(middle) else (low, middle)
+    assert mechanism.fits(low)
+    assert mechanism.rounding.rows == 0 or not mechanism.fits(high)
+    found, unit = mechanism.rounding, GAUSSIAN_STD / mechanism.rounding.most
+    extra = math.sqrt(low * found.rows) * (1 + 2 * found.error) / found.least
+    losses = [float(factorization.losses_squared([(t,)], STEPS)[0]) for t in range(STEPS)]
+    for loss in map(math.sqrt, losses):
+        assert (loss * mechanism.resolution + extra) / unit <= loss / mechanism.multiplier
+
+
 def test_where_rounding_does_not_fit_the_noise_is_refused_or_in_floating_point():
     noise = SquareRoot(20_000)
     mechanism = DiscreteCorrelatedGaussian(noise, 50.0)

@@ -147,3 +147,24 @@ def test_the_quick_bound_grows_with_the_number_of_additions():
         few = Objective(rows.part(0, 100), loss).enclosed(np.array([0.3]), np.zeros(1), True)
         assert found.error > 1900 * few.error
         assert found.error < 1e-9 * len(X)
+
+
+@pytest.mark.parametrize("quick", [False, True], ids=["enclosed", "quick"])
+def test_margins_that_cancel_are_in_the_error(quick):
+    """Large coefficients, nearly orthogonal to equal rows: each margin is off alike, and by far
+    more than its own size tells."""
+    lucky = 0
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        row = rng.normal(size=24)
+        row /= 1.001 * np.linalg.norm(row)
+        head = rng.normal(size=24) * 1e8
+        head -= row * (row @ head) / (row @ row)
+        rows = make_rows(np.tile(row, (3000, 1)), np.ones(3000), RowBounds(1.0), True)
+        found = Objective(rows, Logistic()).enclosed(head, np.zeros(24), quick)
+        zero = np.zeros(24)
+        one = row[None], np.ones(1), np.array([3000])
+        off = exact_norm(Logistic(), *one, 0.0, zero, -found.value, head, zero)
+        assert off <= found.error
+        lucky += off < 1e-7
+    assert lucky < 8 or not quick  # plain sums are off by what only the margins' error covers
