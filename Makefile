@@ -17,16 +17,21 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test audit mutants faults lint bench docs clean
+.PHONY: help demo test test-lowest audit mutants faults lint bench docs dist clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: .venv/.stamp-demo ## a first private model, its plan and its certificate
 	@$(BIN)/privopt demo $(ARGS)
 
 test: .venv/.stamp-test ## run all tests
 	@$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+# An environment of its own, with the oldest releases that pyproject.toml admits and without torch. scikit-learn's own
+# checks need SCIPY_ARRAY_API there; new Pythons warn of what old releases do.
+test-lowest: .venv-lowest/.stamp ## run the tests with the oldest versions that are supported, without torch
+	@SCIPY_ARRAY_API=1 $(ONE_THREAD) .venv-lowest/bin/python -m pytest -n $(WORKERS) --dist worksteal -W default $(ARGS)
 
 audit: .venv/.stamp-demo ## attack every solver: a lower bound on epsilon beside the certified one
 	@$(ONE_THREAD) $(BIN)/privopt audit --workers $(WORKERS) $(ARGS)
@@ -52,13 +57,30 @@ docs: .venv/.stamp-docs ## build the documentation into docs/_build
 	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
 	@echo "Open docs/_build/index.html"
 
+# The wheel is tried in an environment that holds nothing else, from a folder that is not the checkout.
+dist: .venv/.stamp-dist ## build wheel and sdist, check them, and try the wheel in an empty environment
+	@rm -rf dist .venv-dist
+	@$(BIN)/python -m build -o dist .
+	@$(BIN)/python -m twine check --strict dist/*
+	@$(PYTHON) -m venv .venv-dist
+	@.venv-dist/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt dist/*.whl
+	@cp packaging/smoke.py dist/.smoke.py && cd dist && ../.venv-dist/bin/python -W error::DeprecationWarning:privopt .smoke.py
+	@rm -rf dist/.smoke.py .venv-dist
+
 clean: ## remove build results and caches, keep .venv
-	@rm -rf build dist docs/_build docs/generated .pytest_cache .ruff_cache .hypothesis .import_linter_cache
-	@find . -name .venv -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+	@rm -rf build dist .venv-dist docs/_build docs/generated .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name ".venv*" -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.stamp-%: $(PINS) | $(BIN)/pip
 	@echo "Installing privopt[$*] into .venv (once; a minute or two)"
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[$*]'
+	@touch $@
+
+.venv-lowest/.stamp: $(PINS)
+	@echo "Installing the oldest supported versions into .venv-lowest (once)"
+	@$(PYTHON) -m venv .venv-lowest
+	@.venv-lowest/bin/python -m pip install -qq --disable-pip-version-check uv
+	@.venv-lowest/bin/uv pip install -q -p .venv-lowest/bin/python --resolution lowest-direct -e '.[test-core]'
 	@touch $@
 
 $(BIN)/pip:

@@ -9,6 +9,10 @@ from importlib.util import find_spec
 from inspect import cleandoc
 from pathlib import Path
 
+from docutils import nodes
+from latex2mathml.converter import convert
+from sphinx.ext.autodoc.mock import _MockObject
+
 project = "privopt"
 author = "The privopt developers"
 project_copyright = "The privopt developers"
@@ -19,7 +23,6 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
 ]
@@ -47,13 +50,17 @@ autodoc_typehints_description_target = "documented"
 # An optional package that is not installed is replaced by an empty one: the API page always builds.
 autodoc_mock_imports = [
     name
-    for name in ("torch", "flwr", "lightning", "plotly", "transformers")
+    for name in ("accelerate", "flwr", "lightning", "plotly", "torch", "transformers")
     if find_spec(name) is None
 ]
+_MockObject.__or__ = _MockObject.__ror__ = lambda self, other: self  # Tensor | None, without torch
 
 # Theme
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
 html_title = f"privopt {release}"
+html_math_renderer = "mathml"  # browsers draw it themselves: no script, no network
 
 
 # What is made from the library itself: the solver page, and docstrings with norms in them
@@ -130,7 +137,26 @@ def skip_member(app, what, name, obj, skip, options):
     return True if re.fullmatch(r"set_\w+_request", name) else None
 
 
+def mathml(text, display="inline"):
+    """A formula as MathML; the converter does not know \\arg."""
+    return convert(text.replace(r"\arg", r"\operatorname{arg}"), display=display)
+
+
+def formula(self, node):
+    """An inline formula."""
+    self.body.append(mathml(node.astext()))
+    raise nodes.SkipNode
+
+
+def displayed(self, node):
+    """Formulas of their own; a blank line parts two of them."""
+    for text in re.split(r"\n\s*\n", node.astext().strip()):
+        self.body.append(f'<div class="formula">{mathml(text, "block")}</div>\n')
+    raise nodes.SkipNode
+
+
 def setup(app):
+    app.add_html_math_renderer("mathml", (formula, None), (displayed, None))
     app.connect("builder-inited", write_catalogue)
     app.connect("builder-inited", draw_gallery)
     app.connect("builder-inited", write_guarantees)

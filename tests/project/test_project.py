@@ -181,3 +181,20 @@ def test_files_stay_small():
     }
     assert long == {}
     assert not [p for p in SOURCE.rglob("*.py") if p.stem in ("utils", "common", "helpers")]
+
+
+def test_whoever_repeats_the_version_agrees():
+    for name, pattern in {
+        "CITATION.cff": r"^version: (\S+)$",
+        "packaging/conda/recipe.yaml": r'^  version: "(\S+)"$',
+    }.items():
+        found = re.findall(pattern, (ROOT / name).read_text(encoding="utf-8"), re.M)
+        assert found == [privopt.__version__], name
+
+
+def test_the_recipe_names_the_dependencies_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    recipe = (ROOT / "packaging/conda/recipe.yaml").read_text(encoding="utf-8")
+    for dependency in project["dependencies"]:
+        name, _, bound = dependency.partition(">=")
+        assert f"- {name} >={bound}\n" in recipe
