@@ -326,7 +326,7 @@ def test_three_mistakes_of_a_newcomer(folder):
         'kind = "classes"\nclasses = ["no", "yes"]', 'kind = "number"\nlower = 0\nupper = 1'
     )
     (folder / "bounds.toml").write_text(text)
-    complains(run(*FIT, "--bounds", "bounds.toml"), "holds labels and no numbers")
+    complains(run(*FIT, "--bounds", "bounds.toml"), 'declare labels with kind = "classes"')
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,14 @@ from privopt import LogisticRegression, PrivateSearchCV, Problem
 from privopt.estimators import pipelines, search_run
 from privopt.geometry import L2Ball
 from privopt.losses import Guarded, Huber, Logistic, Loss, met, tabulated
-from privopt.oracle import RowBounds, enclosure, sanitize
+from privopt.noise import SeededSource
+from privopt.oracle import ClippedGradient, Oracle, RowBounds, enclosure, sanitize
+from privopt.oracle import held as held_query
+from privopt.oracle import oracle as oracle_module
 from privopt.oracle.dense import DenseRows
 from privopt.oracle.objective import Objective
-from privopt.privacy import PrivacyWarning, certificate
+from privopt.oracle.sealed import KEY
+from privopt.privacy import Neighbouring, PrivacyWarning, certificate
 
 from .mutant import Mutant
 
@@ -121,6 +125,38 @@ def domains() -> str | None:
     return "a projection that stretches distances is taken"
 
 
+class Shouting(ClippedGradient):
+    """A thousand times its clip, also for records that are empty."""
+
+    __slots__ = ()
+
+    def diameter(self) -> float:
+        return 0.1 * self.clip_norm
+
+    def total(self, rows: Any, at: np.ndarray) -> np.ndarray:
+        return 1000.0 * np.full(rows.dimension, rows.count)
+
+
+def asked() -> str | None:
+    """No record moves a foreign sum by more than is declared."""
+    plain, empty = np.eye(4), np.eye(4)
+    empty[0] = np.nan
+    relations: tuple[Neighbouring, ...] = ("zero_out", "replace_one")
+    for relation in relations:
+        sums = []
+        for X in (plain, empty):
+            oracle = Oracle.over(
+                X, np.ones(4), neighbouring=relation, bounds=RowBounds(1.0), source=SeededSource(0)
+            )
+            sealed = oracle.everything().ask(Shouting(Logistic(), 1.0))
+            sums.append(np.asarray(sealed.open(KEY)))
+            if sealed.sensitivity.radius < (2 if relation == "replace_one" else 1):
+                return "the stated diameter is believed"
+        if not 0.5 < np.linalg.norm(sums[0] - sums[1]) <= 1.0:
+            return "an answer is longer than stated, or an empty record has one"
+    return None
+
+
 def short() -> str | None:
     """A clipped row is not longer than its bound, in exact arithmetic."""
     from fractions import Fraction
@@ -208,6 +244,24 @@ def foreign() -> Iterator[Mutant]:
         ((facts, "check_domain", lambda domain, p: None),),
         domains,
         "refusal",
+    )
+    yield Mutant(
+        "foreign: answers to a question are not clipped",
+        ((held_query, "clipped", lambda answer, norm, radius: answer),),
+        asked,
+        "exact",
+    )
+    yield Mutant(
+        "foreign: the diameter that a question states is believed",
+        ((held_query.HeldQuery, "diameter", lambda self: self.inner.diameter()),),
+        asked,
+        "exact",
+    )
+    yield Mutant(
+        "foreign: a question is asked of all records at once",
+        ((oracle_module, "held", lambda query: query),),
+        asked,
+        "exact",
     )
     yield Mutant(
         "rows: norms are not rounded up",

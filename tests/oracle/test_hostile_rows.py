@@ -52,7 +52,7 @@ PRESENT = {
     "label -1e300": ([0.9, 0.9, -0.9], -1e300),
     "label and row 1e300": ([1e300, 0.0, 1e300], -1e300),
     "on the bound": ([0.6, 0.8, 0.0], 1.0),
-    "label 0": ([0.5, 0.5, 0.5], 0.0),
+    "label 0": ([0.5, 0.25, 0.5], 0.0),
 }
 HOSTILE = MISSING | PRESENT
 THETAS = {

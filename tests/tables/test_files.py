@@ -11,14 +11,17 @@ import pyarrow.parquet
 import pytest
 
 from privopt.tables import (
+    Column,
     DeclaredColumns,
     Schema,
+    Target,
     column_types,
     count_rows,
     read_table,
     write_table,
 )
 from privopt.tables.encoder import column_entries
+from privopt.tables.learn import labels
 
 TABLE = {
     "age": [20, None, 99],
@@ -82,4 +85,43 @@ def test_a_late_fraction_does_not_break_a_csv_file(tmp_path):
 def test_tables_are_written_by_their_suffix(tmp_path):
     for name in ("a.csv", "b.parquet"):
         write_table({"x": np.arange(3)}, tmp_path / "deep" / name)
-        assert read_table(tmp_path / "deep" / name).column("x").to_pylist() == [0, 1, 2]
+        table = read_table(tmp_path / "deep" / name, {"x": "number"})
+        assert table.column("x").to_pylist() == [0, 1, 2]
+
+
+TARGETS = ["1", "7", "2.5", "1e3", "true", "2020-01-01", "HIV-positive", "", "12:30"]
+
+
+@pytest.mark.parametrize("first", TARGETS)
+@pytest.mark.parametrize("kind", ["classes", "number", "undeclared"])
+def test_no_cell_decides_how_a_csv_file_is_read(tmp_path, first, kind):
+    """Neither of the target, nor of columns that are ignored, nor of ids."""
+    path = tmp_path / "data.csv"
+    others = ["0,0.5,a", "1,1,b", '0,,"a\nb"']
+    path.write_text("\n".join(["y,x,skip", f"{first},1,{first}", *others, ""]))
+    target = {
+        "classes": Target("y", "classes", (0, 1), undeclared="empty"),
+        "number": Target("y", "number", lower=0.0, upper=1.0, undeclared="empty"),
+        "undeclared": Target("y", "classes"),
+    }[kind]
+    schema = Schema(target, {"x": Column("numeric", 0, 1), "skip": Column("ignored")})
+    table = read_table(path, schema.file_types | {"skip": "text"})
+    assert [str(field.type) for field in table.schema] == ["double", "string", "string"]
+    found = labels(table.column("y"), target)
+    assert (
+        found.values[1:].tolist()
+        == {
+            "classes": [0, 1, 0],
+            "number": [0.0, 1.0, 0.0],
+            "undeclared": ["0", "1", "0"],
+        }[kind]
+    )
+    assert not found.empty[1:].any()
+    without = read_table(path, schema.file_types)
+    assert without.column_names == ["x", "y"]  # what is ignored is not even read
+
+
+def test_only_the_first_line_of_a_csv_file_is_read_for_names(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_bytes(b"a,b\n1,2,3\n\xff\n")
+    assert column_types(path) == {"a": "unknown", "b": "unknown"}

@@ -107,7 +107,8 @@ def fit(
         certificate_file = out.with_suffix(".certificate.json")
         for path in filter(None, (out, report)):
             _check_writable(path)
-        table = read_table(data, schema.file_types)
+        owners = {} if users is None else {users: "text"}  # ids as they are written
+        table = read_table(data, schema.file_types | owners)
         with progress("fitting"):
             learn.fit(pipeline, table, schema.target, users)
         _write(pipeline, out, certificate_file, report)

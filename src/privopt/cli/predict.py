@@ -43,7 +43,8 @@ def predict(
                 f"{model.name} does not know the columns of a table: `privopt fit` writes such "
                 "models, others predict in Python."
             )
-        wanted = list(encoder.columns)
+        kinds = {name: dict(entry)["kind"] for name, entry in encoder.columns.items()}
+        wanted = [name for name, kind in kinds.items() if kind != "ignored"]
         types = column_types(data)
         _check_columns(wanted, types, data.name)
         extra = [name for name in types if name not in wanted]
@@ -54,8 +55,7 @@ def predict(
                 highlight=False,
                 soft_wrap=True,
             )
-        types = {name: FILE_TYPES[entry["kind"]] for name, entry in encoder.columns.items()}
-        table = read_table(data, types)
+        table = read_table(data, {name: FILE_TYPES[kinds[name]] for name in wanted})
         write_table(_scores(pipeline, table), out)
         console.print(f"wrote {out}: {table.num_rows} predictions", markup=False, highlight=False)
 

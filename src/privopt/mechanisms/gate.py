@@ -13,6 +13,7 @@ from privopt.noise import Source
 from privopt.numerics import NotConverged
 from privopt.oracle.sealed import KEY, Sealed
 from privopt.oracle.sensitivity import Sensitivity
+from privopt.ownership import own_type
 from privopt.privacy.budget import Refused
 from privopt.privacy.certificate import RUN
 from privopt.privacy.events import (
@@ -72,6 +73,7 @@ class Gate:
     __slots__ = (
         "_before",
         "_declared",
+        "_foreign",
         "_guard",
         "_hook",
         "_log",
@@ -98,6 +100,7 @@ class Gate:
         self._source, self._declared, self._guard, self._hook = source, declared, guard, hook
         self._new_stream = stream
         self._log, self._before = Log(), 0
+        self._foreign: dict[type, bool] = {}
         self._streams: dict[int, tuple[CorrelatedGaussian, Stream]] = {}
 
     @property
@@ -105,9 +108,17 @@ class Gate:
         """What was released so far; nobody but this gate writes it."""
         return ReadOnlyLog(self._log)
 
+    @property
+    def foreign(self) -> list[str]:
+        """Names of the mechanisms that released something here and that the library did not
+        write."""
+        return sorted(kind.__name__ for kind, foreign in self._foreign.items() if foreign)
+
     def release(self, mechanism: Mechanism, sealed: Sealed) -> Any:
         """Run a mechanism on a sealed value; the only way to an ordinary array."""
-        sensitivity = sealed.sensitivity
+        sensitivity, kind = sealed.sensitivity, type(mechanism)
+        if kind not in self._foreign:
+            self._foreign[kind] = not own_type(kind)
         if mechanism.accepts != sensitivity.norm:
             raise Refused(
                 f"{type(mechanism).__name__} takes a value bounded in {mechanism.accepts}, "
@@ -139,9 +150,11 @@ class Gate:
         try:
             return run()
         except (Refused, NotConverged) as refusal:
-            failure = str(refusal)
+            failure = None if self._foreign[kind] else str(refusal)
         except Exception:
-            failure = f"{type(mechanism).__name__} failed; details are withheld, budget is spent."
+            failure = None
+        if failure is None:
+            failure = f"{kind.__name__} failed; details are withheld, budget is spent."
         # Raised here and not in the except block: a chained traceback would hold on to the data.
         raise Refused(failure)
 

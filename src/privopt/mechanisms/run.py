@@ -210,6 +210,10 @@ class Run:
         assumptions: tuple[str, ...],
         settings: dict[str, Any] | None,
     ) -> Certificate:
+        foreign = tuple(
+            f"the mechanism {name} draws the noise that it states: not proved"
+            for name in self._gate.foreign
+        )
         return Certificate.of_run(
             RUN,
             log,
@@ -217,7 +221,7 @@ class Run:
             self.budget,
             solver=solver,
             private=self.private,
-            assumptions=assumptions,
+            assumptions=(*assumptions, *foreign),
             settings=settings,
             group=self._group,
             ledger=self.mark,

@@ -18,6 +18,7 @@ from privopt.oracle.column_shapes import ShapeTables
 from privopt.oracle.coordinate_gradient import CoordinateGradient
 from privopt.oracle.counting import grid_step
 from privopt.oracle.dense import DenseRows
+from privopt.oracle.held import check_own, held
 from privopt.oracle.incremental_gradient import IncrementalGradient, VertexPath
 from privopt.oracle.labels import numbers
 from privopt.oracle.mapped import MappedRows, RowMap
@@ -73,6 +74,7 @@ class View:
         return self._asked(query, at, resolution)
 
     def _asked(self, query: Query, at: np.ndarray, resolution: float | None) -> Sealed:
+        name, query = type(query).__name__, held(query)
         movement, single = self._movement(query)
         step = None if resolution is None else grid_step(movement, resolution)
         payload = None
@@ -81,7 +83,7 @@ class View:
         except Exception:
             payload = None  # outside this block, so that no traceback holds on to the rows
         if payload is None:
-            raise Refused(f"{type(query).__name__} could not be computed; details are withheld.")
+            raise Refused(f"{name} could not be computed; details are withheld.")
         if step is None:
             return self._seal(payload, query.norm, movement, single)
         sensitivity = self._sensitivity(query.norm, movement, single, None)
@@ -91,6 +93,7 @@ class View:
         """The same question at a point that will move along one coordinate at a time."""
         if np.shape(at) != (self._rows.dimension,):
             raise ValueError(f"a question is asked at a vector of length {self._rows.dimension}.")
+        check_own(query)
         return CoordinateGradient(self._rows, query, at, *self._movement(query), self._seal)
 
     def follow(
@@ -102,6 +105,7 @@ class View:
         """
         if not hasattr(self._rows, "columns"):
             raise Refused("only a sparse matrix is read by columns: use SciPy's CSR format.")
+        check_own(query)
         query.check(self._rows)
         followed = None
         try:

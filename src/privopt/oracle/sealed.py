@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, NoReturn, Protocol
 
 from privopt.oracle.sensitivity import Sensitivity, SensitivityNorm
+from privopt.ownership import own_type
 from privopt.privacy.budget import Refused
 
 KEY = object()  # held by oracles and gates
@@ -52,6 +53,11 @@ class Sealed:
             raise Refused(
                 f"{type(map).__name__} takes a value bounded in {map.norm_in}, "
                 f"this one is bounded in {self.sensitivity.norm}."
+            )
+        if not own_type(type(map)):
+            raise Refused(
+                f"{type(map).__name__} is not a map of the library's own, and would see what is "
+                "sealed: use Linear or another map of privopt.mechanisms.maps, or a new question."
             )
         if self.sensitivity.grid is not None:
             raise Refused("a sum on a grid is released as it is: map what comes out.")

@@ -197,7 +197,7 @@ class Plan:
         found, solver = self.facts.problem.assumptions, self.solver
         if not own_type(type(solver)):
             name = type(solver).__name__
-            text = f"questions of the solver {name} have the sensitivity they state: not proved"
+            text = f"the solver {name} and its questions remember no record: not proved"
             found = (*found, text)
         return (*found, *solver.assumptions(self.facts, self.settings))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,9 @@ def column_types(path: Path) -> dict[str, str]:
     A Parquet file declares them. A CSV file does not: a type would be read off the cells, and one
     record could change it, so that each column is ``unknown``.
     """
-    schema = _opened(path, _schema)
     if path.suffix.lower() not in PARQUET:
-        return dict.fromkeys(schema.names, "unknown")
+        return dict.fromkeys(_opened(path, _names), "unknown")
+    schema = _opened(path, _schema)
     return {name: _type(schema.field(name).type) for name in schema.names}
 
 
@@ -27,10 +29,10 @@ def count_rows(path: Path) -> int:
     return _opened(path, _rows)
 
 
-def read_table(path: Path, types: Mapping[str, str] | None = None) -> Any:
-    """A pyarrow table. Columns of a CSV file that ``types`` calls ``number`` or ``text`` are read
-    as such, whatever the first lines look like."""
-    return _opened(path, lambda file: _table(file, types or {}))
+def read_table(path: Path, types: Mapping[str, str]) -> Any:
+    """A pyarrow table of the columns in ``types``. Those of a CSV file are read as the ``number``
+    or ``text`` that they are called there: no type is read off a cell, in no column."""
+    return _opened(path, lambda file: _table(file, types))
 
 
 def write_table(columns: Mapping[str, Any], path: Path) -> None:
@@ -70,7 +72,7 @@ def _opened(path: Path, read: Any) -> Any:
     except pa.ArrowException as error:
         column = re.match(r"In CSV column #(\d+)", str(error))  # a position, not a value
     if found is None and column is not None:
-        name = _schema(path).names[int(column[1])]
+        name = _names(path)[int(column[1])]
         raise ValueError(
             f"column {name!r} of {path.name} holds something that is not a number, though it is "
             'declared as one: call it "categorical" or "ignored", or mend the file.'
@@ -89,44 +91,57 @@ def _table(path: Path, types: Mapping[str, str]) -> Any:
     import pyarrow.parquet
 
     if path.suffix.lower() in PARQUET:
-        table = pyarrow.parquet.read_table(path)
+        table = pyarrow.parquet.read_table(path, columns=list(types))
     else:
+        _names(path)
         known = {"number": pa.float64(), "text": pa.string()}
-        options = pyarrow.csv.ConvertOptions(
-            column_types={name: known[kind] for name, kind in types.items()},
-            strings_can_be_null=True,
-        )
-        table = pyarrow.csv.read_csv(path, convert_options=options)
-    _check_names(table.column_names, path.name)
+        table = _csv(path, {name: known[kind] for name, kind in types.items()}).read_all()
     if table.num_rows == 0:
         raise ValueError(f"{path.name} has column names but no rows.")
     return table
 
 
 def _schema(path: Path) -> Any:
-    import pyarrow.csv
     import pyarrow.parquet
 
-    if path.suffix.lower() in PARQUET:
-        schema = pyarrow.parquet.read_schema(path)
-    else:
-        with pyarrow.csv.open_csv(path) as reader:
-            schema = reader.schema
+    schema = pyarrow.parquet.read_schema(path)
     _check_names(schema.names, path.name)
     return schema
 
 
-def _rows(path: Path) -> int:
+def _names(path: Path) -> list[str]:
+    """The first line of a CSV file: nothing below it is read."""
+    found: list[str] | None = None
+    with suppress(UnicodeError, csv.Error, StopIteration):  # which quote the line
+        # Whatever other lines hold is decoded too, since files are read in blocks, but not judged.
+        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            first = next(csv.reader(file))
+        "".join(first).encode()
+        found = first
+    if not found:
+        raise ValueError(f"{path.name} does not begin with a line of column names, in UTF-8.")
+    _check_names(found, path.name)
+    return found
+
+
+def _csv(path: Path, types: Mapping[str, Any]) -> Any:
+    """A reader of these columns of a CSV file, whose types are said and not guessed."""
     import pyarrow.csv
+
+    parsed = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    options = pyarrow.csv.ConvertOptions(
+        include_columns=list(types), column_types=dict(types), strings_can_be_null=True
+    )
+    return pyarrow.csv.open_csv(path, parse_options=parsed, convert_options=options)
+
+
+def _rows(path: Path) -> int:
+    import pyarrow as pa
     import pyarrow.parquet
 
     if path.suffix.lower() in PARQUET:
         return pyarrow.parquet.read_metadata(path).num_rows
-    first = _schema(path).names[0]
-    options = pyarrow.csv.ConvertOptions(
-        include_columns=[first], column_types={first: pyarrow.string()}
-    )
-    with pyarrow.csv.open_csv(path, convert_options=options) as reader:
+    with _csv(path, {_names(path)[0]: pa.string()}) as reader:
         return sum(batch.num_rows for batch in reader)
 
 

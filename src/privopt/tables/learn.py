@@ -145,8 +145,6 @@ class Labels:
 
 def labels(values: Any, target: Target) -> Labels:
     """Read the target's column by its declaration; a refusal quotes no value."""
-    import pyarrow as pa
-
     if target.kind == "classes" and not target.classes:  # read from the data, as an assumption
         found = values.to_numpy()
         return Labels(found, np.zeros(len(found), bool))
@@ -155,25 +153,39 @@ def labels(values: Any, target: Target) -> Labels:
         empty = position < 0
         found = np.array(target.classes)[np.maximum(position, 0)]
     else:
-        found = None
-        with suppress(pa.ArrowException):  # whose text may quote a row
-            found = values.cast(pa.float64()).to_numpy()
-        if found is None:
-            raise ValueError(
-                f"the target {target.column!r} holds labels and no numbers: declare it with "
-                'kind = "classes", or choose another column.'
-            )
+        found = _numbers(values)
         empty = ~np.isfinite(found)
         found = np.array(found, dtype=float)
         found[empty] = target.lower
     if target.undeclared == "refuse" and empty.any():
-        what = "label that is missing or not declared" if target.classes else "missing target"
+        missing = "target that is missing or no number"
+        what = "label that is missing or not declared" if target.classes else missing
         raise ValueError(
             f"column {target.column!r} holds a {what}: "
-            + ("list every label in classes, or " if target.classes else "")
+            + (
+                "list every label in classes, or "
+                if target.classes
+                else 'declare labels with kind = "classes", or '
+            )
             + 'write undeclared = "empty" into [target] to count such records as empty.'
         )
     return Labels(found, empty)
+
+
+def _numbers(values: Any) -> np.ndarray:
+    """The numbers of a column; what is none, one by one, is missing, so that a record speaks for
+    itself alone."""
+    import pyarrow as pa
+
+    with suppress(pa.ArrowException):  # whose text may quote a row
+        return values.cast(pa.float64()).to_numpy()
+    return np.array([_number(value) for value in values.to_pylist()])
+
+
+def _number(value: Any) -> float:
+    with suppress(TypeError, ValueError, OverflowError):
+        return float(value)
+    return np.nan
 
 
 def _emptied(X: Any, empty: np.ndarray) -> Any:

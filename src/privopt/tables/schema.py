@@ -132,9 +132,10 @@ class Schema:
 
     @property
     def file_types(self) -> dict[str, str]:
-        """How the columns of a CSV file are to be read."""
+        """The columns to read, and how those of a CSV file are. A target is text: a label as it is
+        written, or a number that is asked for record by record."""
         found = {name: FILE_TYPES[column.kind] for name, column in self.used.items()}
-        return found | ({self.target.column: "text"} if self.target.classes else {})
+        return found | {self.target.column: "text"}
 
     def check_names(self, present: Iterable[str], file: str, bounds: str) -> None:
         """Every declared column is in the file, and every column of the file is declared."""
