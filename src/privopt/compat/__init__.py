@@ -1,0 +1,1 @@
+"""Spellings of other libraries, for scripts that were written for them."""
