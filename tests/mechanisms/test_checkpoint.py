@@ -66,7 +66,7 @@ def test_two_processes_do_not_take_the_same_step(run, locked, monkeypatch):
         run.save({"a": 4}, NOISE, ["r4"])
     else:
         monkeypatch.setattr(Checkpoint, "_still_mine", lambda self: None)
-        monkeypatch.setattr("privopt.mechanisms.checkpoint.fcntl", None)
+        monkeypatch.setattr("privopt.durable.fcntl", None)
         run.save({"a": 4}, NOISE, ["r4"])
     with pytest.raises(Refused, match="another process"):
         other.save({"a": 4}, NOISE, ["r5"])

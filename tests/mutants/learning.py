@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from privopt import OnlineLogisticRegression, Refused
+from privopt import OnlineLogisticRegression, Refused, durable
 from privopt.audit import record
 from privopt.estimators.online_model import OnlineModel
 from privopt.estimators.online_run import OnlineRun, Recipe
@@ -241,20 +241,20 @@ def learning() -> Iterator[Mutant]:
     for name, patches in {
         "noise of any run is taken": ((Checkpoint, "_noise", _any_noise),),
         "a step may be taken twice": (
-            (Checkpoint, "_write_new", _overwrite),
+            (durable, "write_new", durable.replace),
             (Checkpoint, "_still_mine", lambda self: None),
         ),
     }.items():
         yield Mutant(f"checkpoint: {name}", patches, one_thread_of_noise, "checkpoint")
     yield Mutant(
         "checkpoint: everybody reads the noise",
-        ((Checkpoint, "_draft", lambda self, name, text, mode: _DRAFT(self, name, text, 0o644)),),
+        ((durable, "_draft", lambda path, content, mode: _DRAFT(path, content, 0o644)),),
         secret,
         "checkpoint",
     )
 
 
-_DRAFT = Checkpoint._draft
+_DRAFT = durable._draft
 
 
 def _any_noise(checkpoint: Checkpoint, step: int) -> dict[str, np.ndarray]:
@@ -263,7 +263,3 @@ def _any_noise(checkpoint: Checkpoint, step: int) -> dict[str, np.ndarray]:
     content = (checkpoint.folder / f"noise-{step}").read_bytes()
     with np.load(io.BytesIO(content.split(b"\n", 2)[2]), allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
-
-
-def _overwrite(checkpoint: Checkpoint, name: str, content: bytes) -> None:
-    checkpoint._replace(name, content, 0o600)

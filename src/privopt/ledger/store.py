@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from privopt import durable
 from privopt.ledger.chain import START, Chain, Entry, damaged
 from privopt.ledger.locks import Locks
 from privopt.privacy import Refused
@@ -127,7 +128,7 @@ class Store:
             self._connection.execute("PRAGMA journal_mode=WAL")
             self._connection.executescript(f"BEGIN IMMEDIATE; {TABLE} COMMIT;")
             for place in (head, path.parent):  # a power failure must not take the names away
-                _flush(place)
+                durable.flush(place)
 
     def pause(self) -> None:
         """Close the connection and keep every thread out; reservations stay owned."""
@@ -293,21 +294,7 @@ class Store:
     def _write_head(self) -> None:
         # One short write in place: a process killed before it leaves the older head, which is true.
         text = f"{self.chain.number:>20} {self.chain.last}\n".encode()
-        binary = getattr(os, "O_BINARY", 0)  # Windows would write another line end
-        file = os.open(f"{self.path}-head", os.O_WRONLY | os.O_CREAT | binary, 0o666)
-        try:
-            os.write(file, text)
-        finally:
-            os.close(file)
-
-
-def _flush(path: Path) -> None:
-    with suppress(PermissionError):  # Windows does not open folders
-        file = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
+        durable.overwrite(f"{self.path}-head", text)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

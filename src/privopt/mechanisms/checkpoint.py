@@ -25,20 +25,15 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from privopt import durable
 from privopt.privacy.budget import Refused
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
 
 MODEL, NOISE, RECORDS, LOCK = "model", "noise-", "records", "lock"
 ELSEWHERE = "another process has gone on with this run: resume() from its last step."
@@ -90,19 +85,10 @@ class Checkpoint:
                 path.unlink(missing_ok=True)
             self._commit(step, model, {})
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """No other process loads or saves meanwhile. The system drops the lock of a dead one; where
-        it has no locks, the noise file of the next step can still be made by one process only."""
-        if fcntl is None:
-            yield
-            return
-        descriptor = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
+    def _alone(self) -> AbstractContextManager[None]:
+        """No other process loads or saves meanwhile; where the system has no locks, the noise file
+        of the next step can still be made by one process only."""
+        return durable.alone(self.folder / LOCK)
 
     def _still_mine(self) -> None:
         model = self.model_of(self.folder)
@@ -119,53 +105,15 @@ class Checkpoint:
         buffer = io.BytesIO()
         np.savez(buffer, allow_pickle=False, **noise)
         head = {"nonce": self.nonce, "step": step}
-        self._write_new(f"{NOISE}{step}", _sealed(head, buffer.getvalue()))
-        if records:
-            self._append({"step": step, "records": records})
-        self._replace(MODEL, _sealed({**head, **model}, b""), 0o644)
-        self.step = step
-
-    def _append(self, line: dict[str, Any]) -> None:
-        path = self.folder / RECORDS
-        new = not path.exists()
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(json.dumps(line).encode() + b"\n")
-            _flush(file)
-        if new:
-            self._flush_folder()
-
-    def _write_new(self, name: str, content: bytes) -> None:
-        """Write a secret file that must not exist: two processes never take the same step."""
-        draft = self._draft(name, content, 0o600)
-        try:
-            os.link(draft, self.folder / name)
+        try:  # two processes never take the same step
+            durable.write_new(self.folder / f"{NOISE}{step}", _sealed(head, buffer.getvalue()))
         except FileExistsError:
             raise Refused(ELSEWHERE) from None
-        finally:
-            draft.unlink()
-        self._flush_folder()
-
-    def _replace(self, name: str, content: bytes, mode: int) -> None:
-        os.replace(self._draft(name, content, mode), self.folder / name)
-        self._flush_folder()
-
-    def _draft(self, name: str, content: bytes, mode: int) -> Path:
-        draft = self.folder / f"{name}.{os.getpid()}.draft"
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            _flush(file)
-        return draft
-
-    def _flush_folder(self) -> None:
-        if os.name != "posix":
-            return  # elsewhere a folder is not a file
-        descriptor = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        if records:
+            line = json.dumps({"step": step, "records": records}).encode() + b"\n"
+            durable.append(self.folder / RECORDS, line)
+        durable.replace(self.folder / MODEL, _sealed({**head, **model}, b""), 0o644)
+        self.step = step
 
     # ------------------------------------------------------------ reading
     @classmethod
@@ -249,13 +197,8 @@ class Checkpoint:
                     found[entry["step"] - 1] = entry["records"]
                     kept.append(line)
         if len(kept) < len(lines):
-            self._replace(RECORDS, b"".join(kept), 0o600)
+            durable.replace(path, b"".join(kept))
         return found
-
-
-def _flush(file: Any) -> None:
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _sealed(head: dict[str, Any], rest: bytes) -> bytes:

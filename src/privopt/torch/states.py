@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from privopt import durable
 from privopt.privacy.budget import Refused
 
 COMMON = ("settings", "budget", "steps_done", "leg")
@@ -82,15 +83,7 @@ def noted_before(path: str | os.PathLike[str]) -> bool:
 def write_secret(state: Any, path: str | os.PathLike[str]) -> None:
     """Save a state in a file that its owner alone can read, from its first byte on; a crash leaves
     the file that was there."""
-    draft = f"{os.fspath(path)}.{os.getpid()}.draft"
-    with suppress(FileNotFoundError):
-        os.unlink(draft)
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, path)
+    durable.replace(path, lambda file: torch.save(state, file))
 
 
 @contextmanager
