@@ -11,7 +11,10 @@ from privopt import Certificate
 from privopt.cli import app
 from privopt.solvers import catalogue
 
-COMMANDS = ("demo", "plan", "init-bounds", "fit", "predict", "report", "account", "audit", "ledger")
+COMMANDS = (
+    "demo", "plan", "init-bounds", "fit", "predict", "report", "statement", "account", "audit",
+    "ledger",
+)  # fmt: skip
 
 
 def run(*arguments):

@@ -13,6 +13,7 @@ from privopt.cli.ledger import ledger
 from privopt.cli.plan import plan
 from privopt.cli.predict import predict
 from privopt.cli.report import report
+from privopt.cli.statement import statement
 
 app = typer.Typer(
     name="privopt",
@@ -27,6 +28,7 @@ app.command()(init_bounds)
 app.command()(fit)
 app.command()(predict)
 app.command()(report)
+app.command()(statement)
 app.command()(account)
 app.command()(audit)
 app.add_typer(ledger)

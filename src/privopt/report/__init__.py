@@ -5,6 +5,7 @@ from privopt.report.card import card
 from privopt.report.findings import Findings, findings
 from privopt.report.page import page
 from privopt.report.spread import Spread, spread_of
+from privopt.report.statement import hub_section, registry_entry, tracking_tags
 from privopt.report.write import write_card, write_report
 
 __all__ = [
@@ -13,8 +14,11 @@ __all__ = [
     "Spread",
     "card",
     "findings",
+    "hub_section",
     "page",
+    "registry_entry",
     "spread_of",
+    "tracking_tags",
     "write_card",
     "write_report",
 ]
