@@ -27,8 +27,8 @@ from privopt.oracle import RowBounds
 from privopt.privacy.factorizations import named
 from privopt.privacy.participation import Participation
 from privopt.privacy.profiles import gaussian_mu
-from privopt.solvers.dp_ftrl import Leader, Task
-from privopt.solvers.dp_ftrl_least_squares import QuadraticLeader
+from privopt.solvers.families.leaders import Leader, Task
+from privopt.solvers.families.quadratic_leader import QuadraticLeader
 
 EPSILONS, DELTA, SEEDS = (0.5, 2.0, 8.0), 1e-6, 3
 RULE = Participation.single_pass()

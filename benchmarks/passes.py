@@ -32,7 +32,7 @@ from privopt.geometry import L1Ball, WholeSpace
 from privopt.losses import Logistic
 from privopt.privacy.batches import batch_multiplier
 from privopt.privacy.events import Sampling
-from privopt.solvers.greedy_coordinate import step_count
+from privopt.solvers.families.coordinates import step_count
 
 MADE = ("log1", "log2", "5-sparse")
 RATE = 0.1

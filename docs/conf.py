@@ -84,11 +84,14 @@ def as_markdown(docstring):
 
 def write_catalogue(app):
     """The solvers, one section each, from their summaries and docstrings."""
+    from privopt.planner.opinions import opinion_of
     from privopt.solvers import catalogue
 
     sections = []
     for name, solver in sorted(catalogue().items()):
-        summary = as_markdown(solver.summary + (" (reference)" if solver.reference else ""))
+        summary = as_markdown(
+            solver.summary + (" (reference)" if opinion_of(name).reference else "")
+        )
         text = as_markdown(import_module(f"privopt.solvers.{name}").__doc__ or "")
         _, _, promise = cleandoc(type(solver).__doc__ or "").partition("Formal guarantee\n")
         promise = as_markdown(promise.lstrip("-\n"))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from privopt import Budget
-from privopt.audit import sweep
 from privopt.audit.entries import ENTRIES
 from privopt.audit.fits import estimators, fitting, readable, takes
 from privopt.audit.neighbours import hostile_pairs
@@ -136,7 +137,9 @@ def test_the_replay_of_everything_is_not_blind(monkeypatch):
         return 3 * self.loss.slope(margins, labels)
 
     monkeypatch.setattr(queries.ClippedGradient, "_weigh", unclipped)
-    monkeypatch.setitem(sweep.SHORT, "noisy_gd", {"n_iter": 4, "discrete_noise": False})
+    solver = catalogue()["noisy_gd"]
+    rough = replace(solver.specimen, short={"n_iter": 4, "discrete_noise": False})
+    monkeypatch.setattr(type(solver), "specimen", rough)
     place = places("noisy_gd")[1]
     assert any("moved" in text for text in replay_place(place)[1])
 

@@ -46,19 +46,6 @@ from privopt.solvers import catalogue
 
 from .mutant import Check
 
-SHORT: dict[str, dict[str, Any]] = {
-    "noisy_gd": {"n_iter": 6},
-    "noisy_sgd": {"n_iter": 6, "batch_size": 20},
-    "one_point_sgd": {"n_iter": 60},
-    "localization": {"n_iter": 4},
-    "frank_wolfe": {"n_iter": 5},
-    "greedy_coordinate": {"n_iter": 4},
-    "coordinate_descent": {"n_iter": 6},
-    "bolt_on_sgd": {"batch_size": 7},
-    "phased_localization": {"batch_size": 5},
-    "dp_ftrl": {"epochs": 2, "batch_size": 12},
-    "dp_ftrl_least_squares": {"steps": 5},
-}
 PROBLEMS = (
     Problem(Logistic(), L2Ball(3.0)),
     Problem(Logistic(), L1Ball(2.0)),
@@ -83,9 +70,7 @@ def public(
     """A run of a solver, as ``solve`` makes it public."""
     budget = Budget(1.0, delta, relation)  # type: ignore[arg-type]
     problem = choices.pop("problem", None) or problem_of(name, budget)
-    settings = {**SHORT.get(name, {}), **choices}
-    if name == "localization" and delta == 0:
-        settings = {}
+    settings = {**catalogue()[name].specimen.short, **choices}
 
     def run(X: np.ndarray, y: np.ndarray) -> Any:
         result = solve(

@@ -23,8 +23,7 @@ from .mutant import Mutant
 
 DELTA = 1e-5
 ONE_PASS = ("tree_sfw", "poly_sfw", "variance_reduced_sfw")
-FLAT = {"mirror_descent": {"n_iter": 4}, "phased_mirror_descent": {"n_iter": 2}}
-SHORT: dict[str, dict[str, Any]] = {"poly_sfw": {"batch_size": 5}}
+FLAT = ("mirror_descent", "phased_mirror_descent")
 BALL = Problem(Huber(0.5), LpBall(1.3, 2.0), column_bounds=1.0)
 DUAL = Problem(Huber(0.5), LpBall(1.3, 2.0), dual_norm=0.4)
 ROADS: tuple[tuple[bool, str, Any, tuple[Any, ...]], ...] = (
@@ -104,7 +103,7 @@ def _forgetful(self: RunningSum) -> RunningSum:
 
 
 def geometry() -> Iterator[Mutant]:
-    for solver, choices in FLAT.items():
+    for solver in FLAT:
         for noise, name in (("generalized", "generalized_gaussian"), ("pure", "k_norm")):
             yield Mutant(
                 f"{solver}: half the {name} noise",
@@ -115,7 +114,6 @@ def geometry() -> Iterator[Mutant]:
                     runs=30,
                     noise=noise,
                     problem=BALL,
-                    **choices,
                 ),
                 "law",
                 quick=solver == "mirror_descent",
@@ -126,15 +124,13 @@ def geometry() -> Iterator[Mutant]:
             yield Mutant(
                 f"{solver}: half the gaussian noise{where}",
                 (noise or half,),
-                law(solver, DELTA, runs=30, problem=BALL, discrete_noise=discrete, **choices),
+                law(solver, DELTA, runs=30, problem=BALL, discrete_noise=discrete),
                 "law",
             )
             yield Mutant(
                 f"{solver}: bound of rows in another norm than the noise's{where}",
                 (short, *also),
-                replayed(
-                    solver, "zero_out", DELTA, problem=BALL, discrete_noise=discrete, **choices
-                ),
+                replayed(solver, "zero_out", DELTA, problem=BALL, discrete_noise=discrete),
                 "replay",
             )
     for discrete, where, _, also in ROADS:
@@ -164,14 +160,14 @@ def geometry() -> Iterator[Mutant]:
         yield Mutant(
             f"{solver}: half the {name} noise",
             ((module, name, _half(getattr(module, name))),),
-            law(solver, DELTA, runs=300 if name == "gumbel" else 30, **SHORT.get(solver, {})),
+            law(solver, DELTA, runs=300 if name == "gumbel" else 30),
             "law",
             quick=name == "gaussian",
         )
         yield Mutant(
             f"{solver}: differences of gradients are not clipped",
             ((GradientDifference, "total", _unclipped),),
-            replayed(solver, "zero_out", DELTA, problem=ROUGH, **SHORT.get(solver, {})),
+            replayed(solver, "zero_out", DELTA, problem=ROUGH),
             "replay",
             quick=solver == "tree_sfw",
         )

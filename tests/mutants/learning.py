@@ -24,7 +24,7 @@ from privopt.oracle.moments import LeastSquaresMoments
 from privopt.privacy import Accountant, Log, spend
 from privopt.privacy.factorizations import open_ended
 from privopt.privacy.participation import Participation
-from privopt.solvers.dp_ftrl import Task
+from privopt.solvers.families.leaders import Task
 
 from .checks import law, logged, replayed
 from .mutant import Mutant

@@ -28,7 +28,7 @@ from privopt.oracle.sealed import KEY
 from privopt.oracle.sensitivity import FunctionFacts, Sensitivity
 from privopt.privacy import kinds
 from privopt.privacy.convolve import composed
-from privopt.solvers import objective_perturbation as solver_module
+from privopt.solvers.families import objective as solver_module
 
 from .integers import coarse
 from .mutant import Mutant

@@ -14,6 +14,7 @@ from privopt.facts import Facts
 from privopt.geometry import L2Ball
 from privopt.losses import Absolute, Hinge, Huber, Logistic, Squared
 from privopt.planner import choose, rank
+from privopt.planner.opinions import REFERENCE, Opinion
 from privopt.privacy.budget import NEIGHBOURING
 from privopt.solvers import Settings, Solver, catalogue
 
@@ -33,9 +34,9 @@ class Pretender(Solver):
 
     summary = "pretends"
 
-    def __init__(self, name, bound, passes, refusal=None, reference=False):
+    def __init__(self, name, bound, passes, refusal=None, opinion=None):
         self.name, self.bound, self.passes = name, bound, passes
-        self.refusal, self.reference = refusal, reference
+        self.refusal, self.opinion = refusal, opinion or Opinion()
 
     def refuse(self, facts, budget):
         return self.refusal
@@ -58,6 +59,8 @@ def ranked(monkeypatch, *solvers, predicted=None):
     known = predicted or {}
     monkeypatch.setattr(CHOOSE.Simulation, "looseness", lambda self, solver: known.get(solver.name))
     monkeypatch.setattr(CHOOSE, "catalogue", lambda: {solver.name: solver for solver in solvers})
+    opinions = {solver.name: solver.opinion for solver in solvers}
+    monkeypatch.setattr("privopt.planner.opinions.OPINIONS", opinions)
     return rank(FACTS, Budget(1.0, 1e-6))
 
 
@@ -92,7 +95,7 @@ def test_ties_count_from_the_least_bound(monkeypatch):
 
 def test_reference_solvers_come_last(monkeypatch):
     """However good their bound; and they do not decide who is tied."""
-    reference = Pretender("ref", 0.001, 1, reference=True)
+    reference = Pretender("ref", 0.001, 1, opinion=REFERENCE)
     found = ranked(monkeypatch, reference, Pretender("a", 10.0, 9), Pretender("b", 11.0, 3))
     assert names(found) == ["b", "a", "ref"]
     assert names(ranked(monkeypatch, reference)) == ["ref"]
@@ -100,7 +103,11 @@ def test_reference_solvers_come_last(monkeypatch):
 
 def test_simulated_errors_go_before_bounds(monkeypatch):
     """A looseness of 0.001 turns a large bound into the smallest error; references stay last."""
-    solvers = (Pretender("a", 1.0, 9), Pretender("b", 100.0, 1), Pretender("r", 0.1, 1, None, True))
+    solvers = (
+        Pretender("a", 1.0, 9),
+        Pretender("b", 100.0, 1),
+        Pretender("r", 0.1, 1, None, REFERENCE),
+    )
     found = ranked(monkeypatch, *solvers, predicted={"a": 1.0, "b": 0.001, "r": 1e-9})
     assert names(found) == ["b", "a", "r"]
     assert [plan.predicted for plan in found.plans] == [pytest.approx(0.1), 1.0, None]
@@ -235,7 +242,9 @@ def test_the_text_says_what_was_asked_and_answered():
 
 
 def test_the_text_marks_references(monkeypatch):
-    found = ranked(monkeypatch, Pretender("old", 1.0, 1, reference=True), Pretender("new", 1.0, 1))
+    found = ranked(
+        monkeypatch, Pretender("old", 1.0, 1, opinion=REFERENCE), Pretender("new", 1.0, 1)
+    )
     old, new = (next(x for x in str(found).splitlines() if x.startswith(n)) for n in ("old", "new"))
     assert "(reference)" in old
     assert "(reference)" not in new

@@ -22,7 +22,6 @@ from privopt.solvers import catalogue, execute, row_bounds
 
 PROBLEM = Problem(Logistic(), L2Ball(4.0), intercept=0.5)
 NAMES = sorted(catalogue())
-SHORT = {"noisy_gd": {"n_iter": 20}, "one_point_sgd": {"n_iter": 20}, "noisy_sgd": {"n_iter": 20}}
 
 
 def data(n=200, p=3, seed=0):
@@ -95,9 +94,9 @@ def test_containers_give_the_same_answer(name, kind, loss):
     options = {"budget": Budget(4.0, 1e-6), "solver": name, "random_state": 3}
     if catalogue()[name].refuse(Facts(task, 200, 4, "zero_out"), options["budget"]) is not None:
         pytest.skip(f"{name} refuses this problem")
-    expected = solve(task, X, y, **options, **SHORT.get(name, {}))
+    expected = solve(task, X, y, **options, **catalogue()[name].specimen.short)
     labels = torch.from_numpy(y) if "torch" in kind else y
-    found = solve(task, convert(X), labels, **options, **SHORT.get(name, {}))
+    found = solve(task, convert(X), labels, **options, **catalogue()[name].specimen.short)
     assert isinstance(found.theta, np.ndarray)
     assert found.theta.dtype == np.float64
     np.testing.assert_allclose(found.theta, expected.theta, rtol=tolerance, atol=tolerance)
@@ -195,7 +194,7 @@ def test_a_tampered_plan_opens_nothing(name, delta):
     facts, budget = Facts(PROBLEM, 200, 4, "zero_out"), Budget(1.0, delta)
     if catalogue()[name].refuse(facts, budget) is not None:
         pytest.skip(f"{name} refuses this problem")
-    honest = choose(facts, budget, name, **SHORT.get(name, {}))
+    honest = choose(facts, budget, name, **catalogue()[name].specimen.short)
     quiet = replace(honest.settings, noise_multiplier=honest.settings.noise_multiplier / 2)
     source, opened = SeededSource(0), []
 

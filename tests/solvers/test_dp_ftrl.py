@@ -21,7 +21,8 @@ from privopt.privacy.factorizations import named
 from privopt.privacy.participation import Participation
 from privopt.privacy.profiles import gaussian_mu
 from privopt.solvers import Plan, execute, row_bounds
-from privopt.solvers.dp_ftrl import SOLVER, Leader, Task
+from privopt.solvers.dp_ftrl import SOLVER
+from privopt.solvers.families.leaders import Leader, Task
 
 STEPS, P = 40, 5
 

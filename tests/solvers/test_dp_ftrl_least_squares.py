@@ -20,7 +20,8 @@ from privopt.privacy.participation import Participation
 from privopt.privacy.profiles import gaussian_mu
 from privopt.solvers import Plan, execute, row_bounds
 from privopt.solvers import dp_ftrl_least_squares as module
-from privopt.solvers.dp_ftrl_least_squares import SOLVER, QuadraticLeader
+from privopt.solvers.dp_ftrl_least_squares import SOLVER
+from privopt.solvers.families.quadratic_leader import QuadraticLeader
 
 PROBLEM = Problem(Squared(), L2Ball(2.0))
 FACTS = Facts(PROBLEM, 500, 4, "zero_out")

@@ -377,7 +377,7 @@ def test_the_plan_says_why_and_promises_nothing(four):
     assert ranking.best.name == "standardized_softmax"
     text = str(ranking)
     assert "split the budget" in text
-    assert "none proved" in text
+    assert "no proof" in text
     assert "inf" not in text.split("\n\n")[1].replace("infinite", "")
     assert "Nothing is proved" in str(ranking.best.frontier())
     search = privopt.PrivateSearchCV(

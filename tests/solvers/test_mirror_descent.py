@@ -18,7 +18,7 @@ from privopt.noise import SilentSource
 from privopt.oracle import Oracle, RowBounds
 from privopt.privacy import Accountant, spend
 from privopt.solvers import Plan, catalogue, declare, row_bounds
-from privopt.solvers.mirror_descent import gaussian_length
+from privopt.solvers.families.mirror_steps import gaussian_length
 
 BOTH = ("mirror_descent", "phased_mirror_descent")
 SETS = {"l1": L1Ball(1.0), "l1.5": LpBall(1.5, 1.0), "simplex": Simplex(1.0)}

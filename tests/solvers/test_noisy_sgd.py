@@ -363,7 +363,7 @@ def test_the_variance_of_the_estimate_is_what_the_bound_assumes(sampling):
         source=SeededSource(0),
     )
     from privopt.oracle.sealed import KEY
-    from privopt.solvers.noisy_sgd import fresh_batch, variance
+    from privopt.solvers.families.gradient_steps import fresh_batch, variance
 
     query = ClippedGradient(Hinge(), 1.0)
     totals = [

@@ -24,7 +24,7 @@ from privopt.solvers import Plan, catalogue, declare, row_bounds
 from .formulas import gdp_mu, sphere
 
 OBJ = catalogue()["objective_perturbation"]
-MODULE = import_module("privopt.solvers.objective_perturbation")
+MODULE = import_module("privopt.solvers.families.objective")
 SMOOTH = [Logistic(), SmoothedHinge(0.5), Huber(0.5), Squared(residual_clip=1.0)]
 
 

@@ -24,7 +24,7 @@ from privopt.oracle.sealed import KEY
 from privopt.privacy import Accountant, spend
 from privopt.privacy.kinds import BoundedRange, Concentrated
 from privopt.solvers import Plan, catalogue, declare
-from privopt.solvers.tree_sfw import largest_batch, leaves
+from privopt.solvers.families.trees import largest_batch, leaves
 
 from .choices import exact_law
 

@@ -36,23 +36,6 @@ PROBLEMS = (
     Problem(Huber(0.2), WholeSpace(), intercept=0.5, column_bounds=1.0),
     Problem(Squared(), L2Ball(1.5), intercept=0.5, l2=0.01),
 )
-SHORT: dict[str, dict[str, Any]] = {
-    "noisy_gd": {"n_iter": 4},
-    "noisy_sgd": {"n_iter": 6},
-    "one_point_sgd": {"n_iter": 6},
-    "mirror_descent": {"n_iter": 4},
-    "phased_mirror_descent": {"n_iter": 2},
-    "frank_wolfe": {"n_iter": 4},
-    "greedy_coordinate": {"n_iter": 3},
-    "coordinate_descent": {"n_iter": 6},
-    "localization": {"n_iter": 6},
-    "bolt_on_sgd": {"batch_size": 7},
-    "phased_localization": {"batch_size": 5},
-    "poly_sfw": {"batch_size": 4},
-    "dp_ftrl": {"epochs": 2, "batch_size": 20},
-    "dp_ftrl_least_squares": {"steps": 5},
-}
-"""Settings that make a run short; a solver without an entry runs as it plans to."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +133,7 @@ def _solve(name: str, problem: Problem, budget: Budget) -> Run:
             solver=name,
             n_public=PUBLIC,
             random_state=0,
-            **SHORT.get(name, {}),
+            **catalogue()[name].specimen.short,
         )
         return result.theta, result.certificate.to_json(), result.plan.settings
 

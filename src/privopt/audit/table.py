@@ -1,13 +1,13 @@
 """The audited table: every solver of the catalogue on a pair that pushes it to its guarantee.
 
-A new solver is audited without an entry here; an entry only gives it a shorter run or a pair that
-comes closer to its guarantee.
+A new solver is audited as it is; its specimen may give it a shorter run or a pair that comes closer
+to its guarantee.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,13 @@ from privopt.audit.neighbours import EMPTY, Pair
 from privopt.audit.statistical import Finding, audit
 from privopt.audit.trials import Trial
 from privopt.facts import Facts
-from privopt.geometry import L1Ball, L2Ball, WholeSpace
-from privopt.losses import Absolute, Huber, Logistic, Squared, TukeyBiweight
 from privopt.mechanisms import HOOK, Gate
 from privopt.noise import SeededSource, Source
 from privopt.oracle import Oracle
 from privopt.privacy import Budget, Certificate, Neighbouring
 from privopt.problem import Problem
 from privopt.solvers import Plan, catalogue, execute, row_bounds
+from privopt.solvers.specimen import Attack, PairName
 
 Data = tuple[np.ndarray, np.ndarray]
 ESTIMATORS = ("LogisticRegression", "LogisticRegression(bounds)")
@@ -95,85 +94,13 @@ def changed_first(
     return Pair("lone record", (X, y), (Z, w), ids, ids)
 
 
-@dataclass(frozen=True)
-class Setting:
-    """How a solver is pushed to its guarantee: problems to try, records, settings, pair."""
-
-    problems: tuple[Problem, ...]
-    n: int = 4
-    p: int = 1
-    choices: Callable[[Budget], dict[str, Any]] = field(default=lambda budget: {})
-    pair: Callable[[Budget, int, int, bool], Pair] = lone_pair
-    share: float = 1.0
-    """Share of the runs, for what takes long."""
-    classes: int = 1
-    """Of a solver that fits them all together: labels are then 0, ..., classes - 1."""
-
-
-# A label far away keeps the slope at its bound for every theta, with either sign.
-SATURATED = (Problem(Huber(0.5), L2Ball(50.0)), Problem(Absolute(), L2Ball(3.0)))
-COLUMNS = Problem(Logistic(), WholeSpace(), intercept=0.5, column_bounds=1.0)
-TARGETS = Problem(Huber(0.2), WholeSpace(), intercept=0.5, column_bounds=1.0)
-VERTICES = Problem(Huber(0.5), L1Ball(5.0))
-# On so small a set gradients hardly change, and records of the first estimate pay the most.
-TINY = Problem(Huber(0.5), L1Ball(0.01))
-FREE = Problem(Huber(0.5), WholeSpace())
-SQUARES = Problem(Squared(), L2Ball(1.0))
-MANY = Problem(Logistic(), WholeSpace(), intercept=0.5)
-PEAKED = Problem(TukeyBiweight(5**0.5), L2Ball(0.05))
-DEFAULT = Setting((*SATURATED, VERTICES, FREE, COLUMNS, TARGETS))
-
-
-def _density_pair(budget: Budget, n: int, p: int, classification: bool) -> Pair:
-    """Gaussian noise only moves, whatever the others do; a bounded range wants an end."""
-    pair = opposed_pair if budget.pure else lone_pair
-    return pair(budget, n, p, classification)
-
-
-def _noise(budget: Budget) -> dict[str, Any]:
-    """The noise that delta is for; in so few dimensions solvers would not take it themselves."""
-    return {"noise": "pure" if budget.pure else "gaussian"}
-
-
-def _stiff(budget: Budget) -> dict[str, Any]:
-    """A regulariser beside which the curvature of one record costs next to nothing."""
-    return {**_noise(budget), "regularisation": 300.0}
-
-
-SETTINGS: dict[str, Setting] = {
-    "noisy_gd": replace(DEFAULT, choices=lambda budget: {"n_iter": 3}),
-    "objective_perturbation": replace(DEFAULT, choices=_stiff),
-    "approximate_minima": replace(DEFAULT, choices=_stiff),
-    "output_perturbation": replace(DEFAULT, choices=_noise),
-    "localization": replace(
-        DEFAULT, choices=lambda b: _stiff(b) if b.pure else {"n_iter": 2, **_noise(b)}
-    ),
-    "exponential_sampling": replace(DEFAULT, n=8, choices=_noise, pair=_density_pair),
-    "grid_walk": replace(DEFAULT, n=1, share=0.2),
-    "noisy_sgd": replace(DEFAULT, choices=lambda budget: {"n_iter": 4, "batch_size": 1}),
-    "one_point_sgd": replace(DEFAULT, choices=lambda budget: {"n_iter": 6}),
-    "bolt_on_sgd": replace(DEFAULT, n=16, choices=_noise),
-    "phased_localization": replace(DEFAULT, n=16, choices=_noise),
-    "dp_ftrl": replace(DEFAULT, choices=lambda budget: {"epochs": 4, "batch_size": 1}),
-    "dp_ftrl_least_squares": Setting((SQUARES,), choices=lambda budget: {"steps": 4}),
-    "frank_wolfe": replace(DEFAULT, choices=lambda budget: {"n_iter": 1}),
-    "mirror_descent": replace(DEFAULT, choices=lambda budget: {"n_iter": 3}),
-    "phased_mirror_descent": replace(DEFAULT, n=16, choices=lambda budget: {"n_iter": 2}),
-    "tree_sfw": Setting((TINY,), n=16, choices=lambda budget: {"phases": 1}),
-    "poly_sfw": Setting((TINY,), n=16, choices=lambda budget: {"batch_size": 8}),
-    "variance_reduced_sfw": replace(DEFAULT, n=16, choices=lambda budget: {"phases": 1}),
-    "stationary_frank_wolfe": Setting((PEAKED,), choices=lambda b: {"n_iter": 2}, pair=peak_pair),
-    "proximal_guided": Setting(
-        (PEAKED,), choices=lambda b: {"n_iter": 2, "rounds": 1}, pair=peak_pair
-    ),
-    "greedy_coordinate": replace(DEFAULT, p=2, choices=lambda budget: {"n_iter": 1}),
-    "coordinate_descent": replace(DEFAULT, choices=lambda budget: {"n_iter": 2}),
-    "standardized_regression": Setting((TARGETS,), n=20, choices=_noise, pair=crowd_pair),
-    "standardized_objective": Setting((COLUMNS,), n=20, choices=_stiff, pair=crowd_pair),
-    "joint_softmax": Setting((MANY,), choices=lambda b: {"n_iter": 3}, pair=class_pair, classes=3),
-    "standardized_softmax": Setting(
-        (COLUMNS,), n=20, choices=lambda b: {"n_iter": 3}, pair=class_crowd_pair, classes=3
-    ),
+PAIRS: dict[PairName, Callable[[Budget, int, int, bool], Pair]] = {
+    "lone": lone_pair,
+    "crowd": crowd_pair,
+    "opposed": opposed_pair,
+    "peak": peak_pair,
+    "class": class_pair,
+    "class crowd": class_crowd_pair,
 }
 
 
@@ -222,8 +149,8 @@ def _audited(name: str, budget: Budget) -> bool:
 def audit_row(row: Row, *, runs: int, confidence: float, seed: int = 0) -> Finding:
     """Audit one row of the table."""
     run, pair, certificate = case(row)
-    known = SETTINGS.get(row.solver, DEFAULT).share
-    share = known if row.solver in catalogue() else ESTIMATOR_SHARE
+    solver = catalogue().get(row.solver)
+    share = solver.specimen.attack.share if solver else ESTIMATOR_SHARE
     count = max(20, round(share * runs))
     return audit(run, pair, certificate, runs=count, confidence=confidence, seed=seed)
 
@@ -235,32 +162,28 @@ def case(row: Row) -> tuple[Trial, Pair, Certificate]:
 
 
 def _problem(name: str, budget: Budget) -> Problem | None:
-    setting = SETTINGS.get(name, DEFAULT)
-    for problem in setting.problems:
-        facts = _facts(setting, problem, budget)
-        if catalogue()[name].refuse(facts, budget) is None:
+    solver = catalogue()[name]
+    for problem in solver.specimen.attack.problems:
+        if solver.refuse(_facts(solver.specimen.attack, problem, budget), budget) is None:
             return problem
     return None
 
 
-def _facts(setting: Setting, problem: Problem, budget: Budget) -> Facts:
-    dimension = problem.dimension(setting.p)
-    return Facts(problem, setting.n, dimension, budget.neighbouring, setting.classes)
+def _facts(attack: Attack, problem: Problem, budget: Budget) -> Facts:
+    dimension = problem.dimension(attack.p)
+    return Facts(problem, attack.n, dimension, budget.neighbouring, attack.classes)
 
 
 def _solve(name: str, budget: Budget) -> tuple[Trial, Pair, Certificate]:
     """The solver's own run through a gate; its certificate comes from one complete run."""
-    solver, setting, problem = (
-        catalogue()[name],
-        SETTINGS.get(name, DEFAULT),
-        _problem(name, budget),
-    )
+    solver, problem = catalogue()[name], _problem(name, budget)
+    attack = solver.specimen.attack
     if problem is None:
         raise ValueError(f"{name} refuses every problem of the audit.")
-    facts = _facts(setting, problem, budget)
-    plan = Plan(solver, facts, budget, solver.settings(facts, budget, **setting.choices(budget)))
+    facts = _facts(attack, problem, budget)
+    plan = Plan(solver, facts, budget, solver.settings(facts, budget, **attack.choices(budget)))
     classification = problem.loss.classification and not solver.joint
-    pair = setting.pair(budget, setting.n, setting.p, classification)
+    pair = PAIRS[attack.pair(budget)](budget, attack.n, attack.p, classification)
 
     def oracle(X: np.ndarray, y: np.ndarray, source: Source) -> Oracle:
         return Oracle.over(

@@ -11,7 +11,7 @@ from privopt.estimators.online_run import Recipe
 from privopt.losses import Squared
 from privopt.oracle import LeastSquaresMoments, Query, RowBounds
 from privopt.problem import Problem
-from privopt.solvers.dp_ftrl_least_squares import QuadraticLeader
+from privopt.solvers.families.quadratic_leader import QuadraticLeader
 
 
 class OnlineLinearRegression(OnlineModel, LinearRegressor):

@@ -16,7 +16,7 @@ from privopt.facts import Facts
 from privopt.losses import Logistic
 from privopt.oracle import ClippedGradient, Query
 from privopt.problem import Problem
-from privopt.solvers.dp_ftrl import Leader, Task, check_leader, delay
+from privopt.solvers.families.leaders import Leader, Task, check_leader, delay
 
 
 class OnlineLogisticRegression(OnlineModel, LinearClassifier):

@@ -39,8 +39,8 @@ from privopt.privacy.kinds import GaussianKind
 from privopt.privacy.participation import Participation
 from privopt.privacy.profiles import gaussian_mu
 from privopt.problem import Problem
-from privopt.solvers.dp_ftrl import Leader
-from privopt.solvers.dp_ftrl_least_squares import QuadraticLeader
+from privopt.solvers.families.leaders import Leader
+from privopt.solvers.families.quadratic_leader import QuadraticLeader
 
 OneLeader = Leader | QuadraticLeader
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from privopt.facts import Facts
+from privopt.planner.opinions import opinion_of
 from privopt.planner.simulate import Simulation
 from privopt.privacy import Budget, Refused
 from privopt.problem import Problem
@@ -91,7 +92,7 @@ def rank(facts: Facts, budget: Budget, discrete_noise: bool | str = "auto") -> R
         if sentence is not None:
             refused[name] = sentence
     plans = _sorted(plans)
-    contenders = [plan for plan in plans if not plan.solver.reference]
+    contenders = [plan for plan in plans if not opinion_of(plan.name).reference]
     if contenders:
         simulation = Simulation(facts, budget)
         if len(contenders) > 1 and not _led(contenders[0]):
@@ -103,17 +104,14 @@ def rank(facts: Facts, budget: Budget, discrete_noise: bool | str = "auto") -> R
 
 def _led(plan: Plan) -> bool:
     """Whether no simulation is needed to put a plan first."""
-    facts, budget, solver = plan.facts, plan.budget, plan.solver
-    return solver.leads(facts, budget) or solver.prefer(facts, budget) is not None
+    facts, budget, opinion = plan.facts, plan.budget, opinion_of(plan.name)
+    return opinion.leads(facts, budget) or opinion.prefer(facts, budget) is not None
 
 
 def _simulated(plan: Plan, simulation: Simulation) -> Plan:
-    if plan.solver.reference:
+    if opinion_of(plan.name).reference:
         return plan
-    loose = simulation.looseness(plan.solver)
-    if loose is None:
-        return plan
-    return replace(plan, predicted=max(loose * plan.settings.bound, simulation.floor))
+    return replace(plan, predicted=simulation.predicted(plan.solver, plan.settings.bound))
 
 
 def _sorted(plans: list[Plan]) -> list[Plan]:
@@ -122,19 +120,21 @@ def _sorted(plans: list[Plan]) -> list[Plan]:
     bounds = {plan.name: plan.settings.bound for plan in plans}
     after = {
         plan.name: plan.predicted
-        or max(bounds[name] for name in (plan.name, *plan.solver.behind) if name in bounds)
+        or max(
+            bounds[name] for name in (plan.name, *opinion_of(plan.name).behind) if name in bounds
+        )
         for plan in plans
     }
     tie = TIE if all(plan.predicted is None for plan in plans) else SIMULATED_TIE
-    first = [plan for plan in plans if plan.promised and not plan.solver.reference]
+    first = [plan for plan in plans if plan.promised and not opinion_of(plan.name).reference]
     least = min((after[plan.name] for plan in first), default=0.0)
 
     def order(plan: Plan) -> tuple[bool, bool, bool, bool, float]:
-        error, solver = after[plan.name], plan.solver
+        error, opinion = after[plan.name], opinion_of(plan.name)
         tied = error <= tie * least
         last = plan.settings.passes if tied else error
-        preferred = solver.prefer(plan.facts, plan.budget) is not None
-        return not plan.promised, solver.reference, not preferred, not tied, last
+        preferred = opinion.prefer(plan.facts, plan.budget) is not None
+        return not plan.promised, opinion.reference, not preferred, not tied, last
 
     return sorted(plans, key=order)
 

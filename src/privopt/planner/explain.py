@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from privopt.planner.choose import SIMULATED_TIE, TIE, Ranking, rank
+from privopt.planner.opinions import opinion_of
 from privopt.solvers import Plan
 
 COLUMNS = (
@@ -30,7 +31,7 @@ def rows(ranking: Ranking) -> list[tuple[str, ...]]:
                 verdict(ranking, plan),
                 f"{public.get('noise', '')} x {public.get('noise_multiplier', float('nan')):.3g}",
                 f"{plan.settings.passes:.0f}",
-                plan.solver.summary + (" (reference)" if plan.solver.reference else ""),
+                plan.solver.summary + (" (reference)" if opinion_of(plan.name).reference else ""),
             )
         )
     return found
@@ -40,7 +41,7 @@ def _error(plan: Plan) -> str:
     if not plan.promised:
         return "none: not convex"
     if not math.isfinite(plan.settings.bound):
-        return "none proved"
+        return "no proof" if plan.predicted is None else f"{plan.predicted:.2g} (no proof)"
     gap = " (gap)" if plan.solver.promise == "stationarity" else ""
     bound = f"<= {plan.settings.bound:.3g}{gap}"
     return bound if plan.predicted is None else f"{plan.predicted:.2g} ({bound})"
@@ -48,14 +49,14 @@ def _error(plan: Plan) -> str:
 
 def verdict(ranking: Ranking, plan: Plan) -> str:
     """Why a plan was chosen, or why it lost, in a few words."""
-    best, solver = ranking.best, plan.solver
+    best, opinion = ranking.best, opinion_of(plan.name)
     if plan is best:
-        if solver.prefer(ranking.facts, ranking.budget):
+        if opinion.prefer(ranking.facts, ranking.budget):
             return "chosen: see below"
         return "chosen" if len(ranking.plans) > 1 else "chosen: the only one"
     if not plan.promised and best.promised:
         return "promises nothing here"
-    if solver.reference:
+    if opinion.reference:
         return "reference: measured worse"
     if plan.predicted is not None and best.predicted is not None:
         ratio, what = plan.predicted / best.predicted, "error"
@@ -77,12 +78,14 @@ def _passes(plan: Plan, best: Plan) -> str:
 
 def notes(ranking: Ranking) -> list[str]:
     """Sentences about refusals, and about what a positive delta would buy."""
-    preferred = [plan.solver.prefer(ranking.facts, ranking.budget) for plan in ranking.plans]
+    preferred = [
+        opinion_of(plan.name).prefer(ranking.facts, ranking.budget) for plan in ranking.plans
+    ]
     sentences = [sentence for sentence in preferred if sentence] + list(ranking.refused.values())
     order = [plan.name for plan in ranking.plans]
     bounds = {plan.name: plan.settings.bound for plan in ranking.plans}
     for plan in ranking.plans:
-        for other in plan.solver.behind:
+        for other in opinion_of(plan.name).behind:
             if other not in order[: order.index(plan.name)]:
                 continue
             once = plan.settings.passes <= 1 < ranking.plans[order.index(other)].settings.passes

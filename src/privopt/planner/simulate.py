@@ -14,11 +14,15 @@ on public facts, and a wrong looseness can only make the planner choose worse.
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +37,7 @@ from privopt.oracle import Oracle
 from privopt.privacy import Budget, Refused
 from privopt.privacy.profiles import gaussian_epsilon, gaussian_mu
 from privopt.problem import Problem
-from privopt.solvers import Settings, Solver
+from privopt.solvers import Settings, Solver, families
 
 MOST_PARAMETERS = 256
 QUICK = (WholeSpace, L2Ball, L1Ball, Box, Simplex)
@@ -58,22 +62,32 @@ class Simulation:
         self.possible = small and features and facts.convex and not facts.prior
         self.facts, self.budget = shape(facts, budget) if self.possible else (facts, budget)
 
+    def predicted(self, solver: Solver, bound: float) -> float | None:
+        """Error of a solver with this bound: the bound as loose as simulated, or the simulated
+        excess where nothing is proved; None where it cannot be simulated cheaply."""
+        loose = self.looseness(solver)
+        if loose is None:
+            return None
+        return max(loose * bound if math.isfinite(bound) else loose, self.floor)
+
     def looseness(self, solver: Solver) -> float | None:
-        """Simulated excess over proved bound; None where it cannot be simulated cheaply."""
+        """Simulated excess over proved bound, or over 1 where there is none; None where it cannot
+        be simulated cheaply."""
         facts, budget = self.facts, self.budget
         if not self.possible or solver.joint or solver.refuse(facts, budget) is not None:
             return None
-        found = self._kept(solver.name, lambda: self._measured(solver))
+        found = self._kept(solver.name, lambda: self._measured(solver), fingerprint(solver))
         return None if found == "refused" else float(found)
 
     @cached_property
     def floor(self) -> float:
         """Simulated errors below this are no different from each other."""
-        return float(self._kept("trivial", lambda: max(SMALL * self._trivial(), 1e-12)))
+        return float(self._kept("trivial", lambda: max(SMALL * self._trivial(), 1e-12), ""))
 
-    def _kept(self, what: str, make: Callable[[], float | str]) -> Any:
+    def _kept(self, what: str, make: Callable[[], float | str], source: str) -> Any:
         key = {
             "what": what,
+            "source": source or _digest((__file__,)),
             "facts": repr(self.facts),
             "epsilon": round(self.budget.epsilon, 6),
             "delta": self.budget.delta,
@@ -105,7 +119,8 @@ class Simulation:
             except Refused:
                 return "refused"
         # What is left below the objective's own precision says nothing.
-        return max(float(np.mean(found)) - self._objective.least, 1e-9) / settings.bound
+        excess = max(float(np.mean(found)) - self._objective.least, 1e-9)
+        return excess / settings.bound if math.isfinite(settings.bound) else excess
 
     def _run(self, solver: Solver, settings: Settings, seed: int) -> np.ndarray:
         source, problem = SeededSource(SEED + seed), self.facts.problem
@@ -137,6 +152,26 @@ def shape(facts: Facts, budget: Budget) -> tuple[Facts, Budget]:
     # Made-up rows follow a linear model.
     problem = replace(facts.problem, shaped=(), units=units)
     return replace(facts, problem=problem, n=n, p=p), replace(budget, epsilon=epsilon)
+
+
+def fingerprint(solver: Solver) -> str:
+    """Of the code that a simulation of it runs through: its own file, what solvers share, and this
+    one. A change to any of them makes the kept result one of another solver."""
+    shared = sorted(Path(families.__file__).parent.glob("*.py"))
+    try:
+        own = (inspect.getfile(type(solver)),)
+    except (OSError, TypeError):  # written where there is no file
+        own = ()
+    return _digest((*own, *map(str, shared), __file__))
+
+
+@cache
+def _digest(files: tuple[str, ...]) -> str:
+    found = hashlib.sha256()
+    for file in files:
+        with suppress(OSError):  # a program without its sources keeps nothing that changes
+            found.update(Path(file).read_bytes())
+    return found.hexdigest()[:16]
 
 
 def _rounded(p: int) -> int:

@@ -20,7 +20,7 @@ from scipy.special import expit
 from privopt.losses import CappedExponential
 from privopt.oracle import RowMap, ShapeTables
 from privopt.report.chart import GREY, Curves, Line
-from privopt.solvers.standardized_objective import CURVATURE_LEFT
+from privopt.solvers.families.standardization import CURVATURE_LEFT
 from privopt.tables import DeclaredColumns
 
 SHOWN = 12

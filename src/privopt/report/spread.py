@@ -32,7 +32,7 @@ from privopt.mechanisms import Gate
 from privopt.noise import Source, gaussian, source_for
 from privopt.oracle import Oracle, RowMap
 from privopt.solvers import Plan, row_bounds
-from privopt.solvers.output_perturbation import output_sensitivity
+from privopt.solvers.families.minimisers import output_sensitivity
 from privopt.tables import DeclaredColumns
 
 MADE_UP_ROWS = 2000

@@ -30,16 +30,16 @@ from typing import Any, ClassVar
 from privopt.facts import Facts
 from privopt.mechanisms.objective_perturbation import Method
 from privopt.privacy import Budget
-from privopt.solvers.objective_perturbation import (
-    ObjectivePerturbationSolver,
+from privopt.solvers.families.minimisers import least_tolerance, moments
+from privopt.solvers.families.objective import (
     ObjectiveSettings,
+    ObjectiveSolver,
     discrete_tolerance,
-    least_tolerance,
 )
-from privopt.solvers.output_perturbation import moments
+from privopt.solvers.specimen import Attack, Specimen, stiff
 
 
-class ApproximateMinima(ObjectivePerturbationSolver):
+class ApproximateMinima(ObjectiveSolver):
     """Approximate minima perturbation.
 
     Formal guarantee
@@ -52,10 +52,10 @@ class ApproximateMinima(ObjectivePerturbationSolver):
 
     name: ClassVar[str] = "approximate_minima"
     summary: ClassVar[str] = "objective perturbation, minimised by gradients to a coarse tolerance"
-    reference: ClassVar[bool] = True
     method: ClassVar[Method] = "gradient"
     output_share: ClassVar[float] = 0.1
     output_noise: ClassVar[float] = 0.2
+    specimen: ClassVar[Specimen] = Specimen(attack=Attack(choices=stiff))
 
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> ObjectiveSettings:
         tolerance: float | None = choices.pop("tolerance", None)

@@ -40,19 +40,21 @@ import numpy as np
 
 from privopt.facts import Facts
 from privopt.mechanisms import Gate, OutputPerturbation, StableSGD
-from privopt.mechanisms.mask import PURE_GROWTH, choose_masked, mask_over
+from privopt.mechanisms.mask import PURE_GROWTH
 from privopt.mechanisms.objective_perturbation import Noise
-from privopt.mechanisms.stable_sgd import CLOSED
 from privopt.oracle import Oracle
 from privopt.privacy import Budget
 from privopt.problem import Problem
-from privopt.solvers.objective_perturbation import choose_noise
-from privopt.solvers.output_perturbation import (
+from privopt.solvers.families.minimisers import (
+    choose_noise,
+    choose_stable,
     moments,
     noise_multiplier,
     refuse_unless_smooth_and_convex,
 )
+from privopt.solvers.families.passes import refuse_unless_ordered
 from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.specimen import Attack, Specimen, noise_of_delta
 
 Rule = Literal["constant", "decreasing"]
 MOST_BATCHES = 20_000
@@ -90,8 +92,10 @@ class BoltOnSGD(Solver):
 
     name: ClassVar[str] = "bolt_on_sgd"
     summary: ClassVar[str] = "SGD over a permutation, noise on its result only"
-    reference: ClassVar[bool] = True
     has_discrete_noise: ClassVar[bool] = True
+    specimen: ClassVar[Specimen] = Specimen(
+        short={"batch_size": 7}, left=0.1, attack=Attack(n=16, choices=noise_of_delta)
+    )
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         return refuse_unless_ordered(self.name, facts) or refuse_unless_smooth_and_convex(
@@ -180,31 +184,6 @@ class BoltOnSGD(Solver):
         theta = gate.release(mechanism, oracle.shuffled().everything().function(problem.loss))
         tick(1, 1)
         return problem.domain.project(theta)
-
-
-def refuse_unless_ordered(name: str, facts: Facts) -> str | None:
-    """A sentence under add_remove, where an added record shifts the places of all others."""
-    if facts.neighbouring == "add_remove":
-        return (
-            f"{name} goes through the records in order, and places shift when a record is added or "
-            'removed: use neighbouring="zero_out" or "replace_one".'
-        )
-    return None
-
-
-def choose_stable(
-    wish: bool | None, facts: Facts, noise: Noise, multiplier: float, moved: float
-) -> bool:
-    """Whether noise on the result of stable steps, which move by so much, is hardened: where it can
-    be, unless told; a projection that is computed step by step is known too roughly."""
-    if not isinstance(facts.problem.domain, CLOSED):
-        if wish:
-            raise ValueError(
-                "discrete_noise=True needs a projection in closed form: use a ball, a box, a "
-                "simplex or no constraint."
-            )
-        return False
-    return choose_masked(wish, mask_over(noise, multiplier, moved, facts.p), facts.radius())
 
 
 def _step(facts: Facts, noise: Noise, multiplier: float, batch: int, epochs: int) -> float:

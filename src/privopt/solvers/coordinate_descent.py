@@ -28,7 +28,7 @@ from privopt.oracle import CoordinateClippedGradient, Oracle, RowBounds
 from privopt.privacy import Budget
 from privopt.privacy.profiles import gaussian_mu
 from privopt.problem import Problem
-from privopt.solvers.greedy_coordinate import (
+from privopt.solvers.families.coordinates import (
     MOST_STEPS,
     check_step,
     descend_bound,
@@ -37,6 +37,7 @@ from privopt.solvers.greedy_coordinate import (
     step_count,
 )
 from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
+from privopt.solvers.specimen import BOX_PROBLEMS, Attack, Specimen
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,12 @@ class CoordinateDescent(Solver):
 
     name: ClassVar[str] = "coordinate_descent"
     summary: ClassVar[str] = "private steps along coordinates drawn at random"
-    reference: ClassVar[bool] = True
     has_discrete_noise: ClassVar[bool] = True
+    specimen: ClassVar[Specimen] = Specimen(
+        problems=BOX_PROBLEMS,
+        short={"n_iter": 8},
+        attack=Attack(choices=lambda budget: {"n_iter": 2}),
+    )
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         return refuse_coordinates(self.name, facts)

@@ -23,7 +23,7 @@ Singh (2017), ICML.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,23 +33,17 @@ from privopt.geometry import Domain, L2Ball
 from privopt.losses import Squared
 from privopt.mechanisms import Gate, choose_correlated, correlated_noise, resolution_of
 from privopt.mechanisms.correlated import WIDER
-from privopt.numerics.trust_region import minimise_quadratic, unsvec
 from privopt.oracle import LeastSquaresMoments, Oracle
-from privopt.oracle.rows import RowBounds
 from privopt.privacy import Budget, Neighbouring
 from privopt.privacy.budget import replaces
 from privopt.privacy.factorizations import named
 from privopt.privacy.participation import Participation
 from privopt.privacy.profiles import gaussian_mu
 from privopt.problem import Problem
-from privopt.solvers.bolt_on_sgd import refuse_unless_ordered
+from privopt.solvers.families.passes import refuse_unless_ordered
+from privopt.solvers.families.quadratic_leader import SAFE, QuadraticLeader
 from privopt.solvers.solver import Settings, Solver, Tick, no_tick
-
-SAFE = 2.0
-"""Shrinkage: the ridge in units of the noise's spectral norm. A smaller one lets noise decide
-directions, and is better where the signal stands out of it."""
-TINY = 1e-12
-"""Keeps the solution unique where neither noise nor problem brings a ridge."""
+from privopt.solvers.specimen import SQUARES, Attack, Specimen
 
 
 @dataclass(frozen=True)
@@ -67,54 +61,6 @@ class LeastSquaresSettings(Settings):
     discrete_noise: bool
 
 
-@dataclass
-class QuadraticLeader:
-    """The public half: from noisy moments, one block after the other, to iterates.
-
-    ``moments`` is the running sum of the released vectors, ``noise`` the standard deviation of one
-    of its coordinates. ``ridge`` is the problem's own for the records of one block.
-    """
-
-    STATE: ClassVar[tuple[str, ...]] = ("steps", "noise", "moments")
-
-    bounds: RowBounds
-    label_bound: float
-    dimension: int
-    radius: float
-    ridge: float = 0.0
-    shrinkage: float = SAFE
-    steps: int = 0
-    noise: float = 0.0
-    moments: np.ndarray = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.moments = np.zeros(self.dimension * (self.dimension + 3) // 2)
-
-    @property
-    def coordinates(self) -> int:
-        """Of what it takes in."""
-        return len(self.moments)
-
-    def take(self, moments: np.ndarray, noise: float) -> None:
-        """Take in the noisy moments of a block, and the noise of their running sum."""
-        self.steps += 1
-        self.moments = self.moments + moments
-        self.noise = noise
-
-    def iterate(self) -> np.ndarray:
-        """The minimiser after the steps so far."""
-        p, size = self.dimension, self.bounds.size
-        if self.steps == 0:
-            return np.zeros(p)
-        noise = size**2 * self.noise * math.sqrt(2 * p)
-        return minimise_quadratic(
-            size**2 * unsvec(self.moments[:-p]),
-            self.label_bound * size * self.moments[-p:],
-            self.shrinkage * noise + self.ridge * self.steps + TINY,
-            self.radius,
-        )
-
-
 class DPFTRLLeastSquares(Solver):
     """Least squares from running sums with correlated noise.
 
@@ -130,6 +76,11 @@ class DPFTRLLeastSquares(Solver):
     name: ClassVar[str] = "dp_ftrl_least_squares"
     summary: ClassVar[str] = "noisy sums of x x' and y x, then a ridge solve over a ball"
     has_discrete_noise: ClassVar[bool] = True
+    specimen: ClassVar[Specimen] = Specimen(
+        problems={"least squares": Problem(Squared(), L2Ball(1.5), intercept=0.5, l2=0.01)},
+        short={"steps": 7},
+        attack=Attack((SQUARES,), choices=lambda budget: {"steps": 4}),
+    )
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         loss, domain = facts.problem.loss, facts.problem.domain

@@ -41,6 +41,7 @@ from privopt.privacy.kinds import BoundedRange, GaussianKind
 from privopt.privacy.profiles import gaussian_mu
 from privopt.problem import Problem
 from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.specimen import Attack, Specimen, noise_of_delta
 
 Noise = Literal["pure", "gaussian"]
 PASSES = 200.0
@@ -73,7 +74,10 @@ class ExponentialSampling(Solver):
 
     name: ClassVar[str] = "exponential_sampling"
     summary: ClassVar[str] = "one release: an exact draw from exp(-loss) on the domain"
-    behind: ClassVar[tuple[str, ...]] = ("objective_perturbation",)
+    specimen: ClassVar[Specimen] = Specimen(
+        # Gaussian noise only moves, whatever the others do; a bounded range wants an end.
+        attack=Attack(n=8, choices=noise_of_delta, pair=lambda b: "opposed" if b.pure else "lone")
+    )
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         loss, domain = facts.loss_name, type(facts.problem.domain).__name__
@@ -104,9 +108,6 @@ class ExponentialSampling(Solver):
                 f'there are {dimension}: use solver="{other}".'
             )
         return None
-
-    def leads(self, facts: Facts, budget: Budget) -> bool:
-        return facts.p == 1 and budget.pure  # an exact draw, of the smallest error there is
 
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> ExponentialSettings:
         noise: Noise | None = choices.pop("noise", None)

@@ -35,14 +35,21 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from privopt.facts import Facts
-from privopt.geometry import L1Ball, Polytope, Simplex
+from privopt.geometry import L1Ball, Simplex
 from privopt.mechanisms import ExponentialMechanism, Gate, PermuteAndFlip
 from privopt.mechanisms.maps import Shift, VertexScores
 from privopt.oracle import CoordinateClippedGradient, Oracle, RowBounds
 from privopt.privacy import Budget
 from privopt.privacy.profiles import concentrated_rho
 from privopt.problem import Problem
+from privopt.solvers.families.vertices import (
+    choice_multiplier,
+    refuse_vertices,
+    vertex_bounds,
+    vertex_curvature,
+)
 from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.specimen import VERTEX_PROBLEMS, Attack, Specimen
 
 MOST_STEPS = 1000
 SHARE = 0.2
@@ -82,29 +89,18 @@ class FrankWolfe(Solver):
     summary: ClassVar[str] = (
         "private choices of vertices: l1 ball, simplex, vertex list; many features"
     )
+    specimen: ClassVar[Specimen] = Specimen(
+        problems=VERTEX_PROBLEMS,
+        short={"n_iter": 6},
+        records=150,
+        attack=Attack(choices=lambda budget: {"n_iter": 1}),
+    )
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
-        domain = facts.problem.domain
-        if not math.isfinite(facts.problem.loss.lipschitz):
-            return (
-                f"{self.name} needs a Lipschitz loss to clip at; {facts.loss_name} is not: "
-                "use Squared(residual_clip=...) or Huber(width)."
-            )
-        if not facts.smooth:
-            return f"{self.name} needs a smooth loss; {facts.loss_name} is not smooth."
-        if not isinstance(domain, (L1Ball, Simplex, Polytope)):
-            return (
-                f"{self.name} needs the vertices of a polytope; {type(domain).__name__} has no "
-                "short list of them: use L1Ball, Simplex or Polytope."
-            )
-        if domain.diameter("l1", facts.p) == 0:
-            return f"{self.name} needs at least two vertices; a single one is the answer already."
-        return None
+        return refuse_vertices(self.name, facts)
 
     def row_bounds(self, problem: Problem) -> RowBounds:
-        if problem.column_bounds is None:
-            return super().row_bounds(problem)
-        return RowBounds(math.inf, problem.intercept, problem.column_bounds)
+        return vertex_bounds(problem)
 
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> FrankWolfeSettings:
         n_iter: int | None = choices.pop("n_iter", None)
@@ -124,7 +120,7 @@ class FrankWolfe(Solver):
             n_iter=steps,
             slope_clip=clip,
             noise="pure" if budget.pure and mode == "dense" else "gumbel",
-            noise_multiplier=multiplier(budget, steps * facts.repeats),
+            noise_multiplier=choice_multiplier(budget, steps * facts.repeats),
             ridge=facts.strong_convexity,
             mode=mode,
         )
@@ -176,46 +172,29 @@ class FrankWolfe(Solver):
         return theta
 
     # ------------------------------------------------------------ the bound
-    def curvature(self, facts: Facts) -> float:
-        """Curvature constant of the mean over the domain."""
-        bounds, domain = self.row_bounds(facts.problem), facts.problem.domain
-        far = domain.diameter("l2", facts.p)
-        margin = min(bounds.largest * domain.diameter("l1", facts.p), bounds.size * far)
-        return facts.problem.loss.smoothness * margin**2 + facts.problem.l2 * far**2
-
     def _bound(self, facts: Facts, budget: Budget, clip: float, steps: int) -> float:
         domain = facts.problem.domain
-        sensitivity = facts.relation_factor * clip * self.row_bounds(facts.problem).largest
+        sensitivity = facts.relation_factor * clip * vertex_bounds(facts.problem).largest
         scale = (
-            multiplier(budget, steps * facts.repeats) * sensitivity * domain.diameter("l1", facts.p)
+            choice_multiplier(budget, steps * facts.repeats)
+            * sensitivity
+            * domain.diameter("l1", facts.p)
         )
         choices = math.log(VertexScores(domain, facts.p).count)
-        return 2 * self.curvature(facts) / (steps + 2) + scale * choices / facts.n
+        return 2 * vertex_curvature(facts) / (steps + 2) + scale * choices / facts.n
 
     def _steps(self, facts: Facts, budget: Budget, clip: float) -> int:
         """A fifth of the number of steps with the smallest bound, a sum of a falling and a
         growing power of the number of steps."""
-        falling = 2 * self.curvature(facts)
+        falling = 2 * vertex_curvature(facts)
         growing = self._bound(facts, budget, clip, 1) - falling / 3
         if budget.pure:
             best = math.sqrt(falling / growing)
         else:
             root = math.sqrt(facts.repeats / (8 * concentrated_rho(budget.epsilon, budget.delta)))
-            growing *= root / multiplier(budget, facts.repeats)
+            growing *= root / choice_multiplier(budget, facts.repeats)
             best = (2 * falling / growing) ** (2 / 3)
         return max(1, min(MOST_STEPS, round(SHARE * best)))
-
-
-def multiplier(budget: Budget, choices: int) -> float:
-    """Noise of one of several choices over the range of its scores: 1/eta.
-
-    zCDP of eta^2/8 each, or pure composition where that allows less noise.
-    """
-    eta = budget.epsilon / choices
-    if not budget.pure:
-        rho = concentrated_rho(budget.epsilon, budget.delta)
-        eta = max(eta, math.sqrt(8 * rho / choices))
-    return (1 + 1e-12) / eta
 
 
 SOLVER = FrankWolfe()

@@ -31,6 +31,7 @@ from privopt.oracle import Oracle
 from privopt.privacy import Budget, Refused
 from privopt.problem import Problem
 from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.specimen import Attack, Specimen
 
 MOST_STEPS = 5e7
 
@@ -58,7 +59,7 @@ class GridWalkSolver(Solver):
 
     name: ClassVar[str] = "grid_walk"
     summary: ClassVar[str] = "one release: the end of a long Metropolis walk on a grid"
-    reference: ClassVar[bool] = True
+    specimen: ClassVar[Specimen] = Specimen(attack=Attack(n=1, share=0.2))
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         loss = facts.loss_name

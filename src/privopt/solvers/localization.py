@@ -44,10 +44,8 @@ from privopt.oracle import Oracle
 from privopt.privacy import Budget
 from privopt.privacy.profiles import gaussian_epsilon, gaussian_mu
 from privopt.problem import Problem
-from privopt.solvers.exponential_sampling import ExponentialSampling, ExponentialSettings
-from privopt.solvers.noisy_gd import NoisyGD, NoisyGDSettings
-from privopt.solvers.objective_perturbation import ObjectivePerturbationSolver, ObjectiveSettings
-from privopt.solvers.output_perturbation import (
+from privopt.solvers.catalogue import catalogue, solver_named
+from privopt.solvers.families.minimisers import (
     TOLERANCE,
     noise_multiplier,
     output_sensitivity,
@@ -55,9 +53,17 @@ from privopt.solvers.output_perturbation import (
     rounding,
     strong_convexity,
 )
+from privopt.solvers.families.objective import ObjectiveSettings
 from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.specimen import Attack, Specimen, noise_of_delta, stiff
 
 Stage = Literal["gradients", "objective", "density"]
+SEARCHERS: dict[Stage, str] = {
+    "gradients": "noisy_gd",
+    "objective": "objective_perturbation",
+    "density": "exponential_sampling",
+}
+"""The solvers of the second stage, where the catalogue has them."""
 
 ROUNDED = 0.1
 """Share of the radius that rounding off a kink may add."""
@@ -81,7 +87,7 @@ class LocalizationSettings(Settings):
     failure: float
     discrete_noise: bool
     second_stage: Stage
-    second: NoisyGDSettings | ObjectiveSettings | ExponentialSettings
+    second: Settings
 
     def public(self) -> dict[str, Any]:
         own = asdict(self)
@@ -102,14 +108,24 @@ class Localization(Solver):
     name: ClassVar[str] = "localization"
     summary: ClassVar[str] = "output perturbation, then a private search in a small ball around it"
     has_discrete_noise: ClassVar[bool] = True
+    specimen: ClassVar[Specimen] = Specimen(
+        short={"n_iter": 12},
+        attack=Attack(choices=lambda b: stiff(b) if b.pure else {"n_iter": 2, **noise_of_delta(b)}),
+    )
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         sentence = refuse_unless_convex(self.name, facts)
-        if sentence is None and budget.pure and not facts.smooth:
+        if sentence is not None:
+            return sentence
+        stage = _stages(facts, "pure" if budget.pure else "gaussian")[0]
+        searcher = catalogue().get(SEARCHERS[stage])
+        if searcher is None:
+            return f"{self.name} ends with {SEARCHERS[stage]} here, which is not installed."
+        if stage == "density":
             near = replace(facts, problem=_stand_in(facts, facts.strong_convexity, 1.0))
-            draw = ExponentialSampling().refuse(near, budget)
-            sentence = draw and f"{self.name} without delta ends in an exact draw, and {draw}"
-        return sentence
+            draw = searcher.refuse(near, budget)
+            return draw and f"{self.name} without delta ends in an exact draw, and {draw}"
+        return None
 
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> LocalizationSettings:
         noise: Noise = choices.pop("noise", "pure" if budget.pure else "gaussian")
@@ -183,12 +199,10 @@ class Localization(Solver):
         )
         released = gate.release(mechanism, oracle.everything().function(problem.loss))
         near = Near(problem.domain, problem.domain.project(released), settings.radius)
-        if isinstance(settings.second, NoisyGDSettings):
+        if not isinstance(settings.second, ObjectiveSettings):
             inside = replace(problem, domain=near)
-            return NoisyGD().run(oracle, gate, inside, settings.second, tick)
-        if isinstance(settings.second, ExponentialSettings):
-            inside = replace(problem, domain=near)
-            return ExponentialSampling().run(oracle, gate, inside, settings.second, tick)
+            searcher = solver_named(SEARCHERS[settings.second_stage])
+            return searcher.run(oracle, gate, inside, settings.second, tick)
         theta = gate.release(
             _around(settings.second, settings.regularisation, near.point),
             oracle.everything().function(problem.loss),
@@ -205,10 +219,15 @@ def _tail(noise: Noise, p: int, n: int) -> float:
     return math.sqrt(p) + math.sqrt(2 * t)
 
 
+def _stages(facts: Facts, noise: Noise) -> tuple[Stage, ...]:
+    """What the second stage may be, the usual one first."""
+    if noise == "gaussian":
+        return ("gradients",)
+    return ("objective", "density") if facts.smooth else ("density",)
+
+
 def _stage(facts: Facts, noise: Noise, stage: Stage | None) -> Stage:
-    possible: tuple[Stage, ...] = ("gradients",)
-    if noise == "pure":
-        possible = ("objective", "density") if facts.smooth else ("density",)
+    possible = _stages(facts, noise)
     if stage is not None and stage not in possible:
         raise ValueError(f"second_stage must be one of {', '.join(possible)} here; got {stage!r}.")
     return possible[0] if stage is None else stage
@@ -224,18 +243,18 @@ def _stand_in(facts: Facts, strong: float, size: float) -> Problem:
 
 def _second_stage(
     facts: Facts, budget: Budget, stage: Stage, n_iter: dict[str, int], discrete_noise: bool | None
-) -> NoisyGDSettings | ObjectiveSettings | ExponentialSettings:
+) -> Settings:
     """Settings of the search in the ball, for the rest of the budget."""
-    rest = 1 - SHARE
+    rest, searcher = 1 - SHARE, solver_named(SEARCHERS[stage])
     if stage != "gradients":
         half = replace(budget, epsilon=rest * budget.epsilon, delta=0.0)
         if stage == "density":
-            return ExponentialSampling().settings(facts, half)
-        return ObjectivePerturbationSolver().settings(facts, half, discrete_noise=discrete_noise)
+            return searcher.settings(facts, half)
+        return searcher.settings(facts, half, discrete_noise=discrete_noise)
     # One part in 1e9 covers the rounding of mu to epsilon and back.
     mu = gaussian_mu(budget.epsilon, budget.delta) * math.sqrt(rest) * (1 - 1e-9)
     half = replace(budget, epsilon=gaussian_epsilon(mu, budget.delta))
-    return NoisyGD().settings(facts, half, discrete_noise=discrete_noise, **n_iter)
+    return searcher.settings(facts, half, discrete_noise=discrete_noise, **n_iter)
 
 
 def _around(second: ObjectiveSettings, strong: float, point: np.ndarray) -> ObjectivePerturbation:

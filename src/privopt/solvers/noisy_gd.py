@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -34,24 +34,13 @@ from privopt.oracle import ClippedGradient, Oracle
 from privopt.privacy import Budget
 from privopt.privacy.profiles import gaussian_mu
 from privopt.problem import Problem
+from privopt.solvers.families.gradient_steps import Average, Rule, rules, tune, weight
 from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.specimen import BALL_PROBLEMS, Attack, Specimen
 
-Rule = Literal["smooth", "lipschitz", "strongly_convex"]
-Average = Literal["suffix", "uniform", "last"]
 MOST_STEPS = 1000
 NEAR = 1.5
 """Bounds of two rules this close are alike in practice: the rule with fewer steps is taken."""
-
-
-class Averaged(Protocol):
-    """Settings of a run whose iterates are averaged."""
-
-    @property
-    def rule(self) -> Rule: ...
-    @property
-    def n_iter(self) -> int: ...
-    @property
-    def average(self) -> Average: ...
 
 
 @dataclass(frozen=True)
@@ -83,6 +72,12 @@ class NoisyGD(Solver):
     name: ClassVar[str] = "noisy_gd"
     summary: ClassVar[str] = "full-batch gradient descent with noisy clipped gradients"
     has_discrete_noise: ClassVar[bool] = True
+    specimen: ClassVar[Specimen] = Specimen(
+        problems=BALL_PROBLEMS,
+        short={"n_iter": 12},
+        enough={"n_iter": 60},
+        attack=Attack(choices=lambda budget: {"n_iter": 3}),
+    )
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         if not math.isfinite(facts.lipschitz()):
@@ -165,23 +160,6 @@ class NoisyGD(Solver):
         return total / mass
 
 
-def weight(settings: Averaged, t: int) -> float:
-    """Weight of iterate t, from 0 (the start) to n_iter (the last)."""
-    last, rule = settings.n_iter, settings.rule
-    if settings.average == "last":
-        return float(t == last)
-    if settings.average == "suffix":
-        return float(t > last // 2) * (t if rule == "strongly_convex" else 1.0)
-    if rule == "smooth":
-        return float(t > 0)
-    return float(t < last) * (t + 1 if rule == "strongly_convex" else 1.0)
-
-
-def rules(facts: Facts) -> list[Rule]:
-    rules: list[Rule] = ["smooth"] if facts.smooth else []
-    return [*rules, "lipschitz", *(["strongly_convex"] if facts.strong_convexity > 0 else [])]
-
-
 def _multiplier(facts: Facts, budget: Budget, steps: int) -> float:
     """Noise of one step in units of its sensitivity: sqrt(T)/mu, or T/epsilon for pure noise."""
     releases = steps * facts.repeats
@@ -195,20 +173,6 @@ def _expected_square(facts: Facts, budget: Budget, clip_norm: float, steps: int)
     if budget.pure:
         return facts.p * (facts.p + 1) * (PURE_GROWTH * scale) ** 2
     return facts.p * scale**2
-
-
-def tune(facts: Facts, rule: Rule, steps: int, spread: float) -> tuple[float, float]:
-    """Best step size for a number of steps, and the bound it gives; ``spread`` is the variance of
-    an unbiased estimate of the gradient of the sum."""
-    n, radius, ridge = facts.n, facts.radius(), facts.strong_convexity
-    if rule == "smooth":
-        step = min(1 / (n * facts.smoothness() + ridge), radius / math.sqrt(2 * steps * spread))
-        return step, radius**2 / (2 * step * steps) + step * spread
-    farthest = radius + float(np.linalg.norm(facts.problem.domain.centre(facts.p)))
-    square = (n * facts.lipschitz() + ridge * farthest) ** 2 + spread
-    if rule == "lipschitz":
-        return radius / math.sqrt(steps * square), radius * math.sqrt(square / steps)
-    return 2 / ridge, 2 * square / (ridge * (steps + 1))
 
 
 def _step_counts(facts: Facts, budget: Budget, clip_norm: float, most: int) -> list[int]:

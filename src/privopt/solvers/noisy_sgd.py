@@ -34,16 +34,26 @@ import numpy as np
 
 from privopt.facts import Facts
 from privopt.mechanisms import Gate, choose_discrete, gaussian_noise
-from privopt.oracle import ClippedGradient, Oracle, View
+from privopt.oracle import ClippedGradient, Oracle
 from privopt.privacy import Budget, Sampling
 from privopt.privacy.batches import batch_multiplier, likely_multiplier
-from privopt.privacy.budget import replaces
 from privopt.privacy.kinds import Kind
 from privopt.problem import Problem
-from privopt.solvers.noisy_gd import Average, Rule, rules, tune, weight
+from privopt.solvers.families.gradient_steps import (
+    Average,
+    Design,
+    Rule,
+    check_sampling,
+    design,
+    fresh_batch,
+    rules,
+    tune,
+    variance,
+    weight,
+)
 from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.specimen import Attack, Specimen
 
-Design = Literal["poisson", "fixed"]
 EPOCHS = (20, 30, 45, 70, 100)
 MOST_STEPS = 10_000
 BATCH = 3.0
@@ -90,6 +100,11 @@ class NoisySGD(Solver):
     name: ClassVar[str] = "noisy_sgd"
     summary: ClassVar[str] = "gradient descent on secret random batches, noise added to each step"
     has_discrete_noise: ClassVar[bool] = True
+    specimen: ClassVar[Specimen] = Specimen(
+        short={"n_iter": 12},
+        enough={"n_iter": 200, "batch_size": 100},
+        attack=Attack(choices=lambda budget: {"n_iter": 4, "batch_size": 1}),
+    )
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         if not math.isfinite(facts.lipschitz()):
@@ -187,38 +202,6 @@ class NoisySGD(Solver):
 
     def assumptions(self, facts: Facts, settings: Any) -> tuple[str, ...]:
         return ("nobody learns which records a batch held",)
-
-
-# ---------------------------------------------------------------- batches
-def check_sampling(name: str, sampling: str, facts: Facts) -> None:
-    if sampling not in ("poisson", "fixed"):
-        raise ValueError(f"sampling must be poisson or fixed, got {sampling!r}.")
-    if sampling == "fixed" and not replaces(facts.neighbouring):
-        raise ValueError(
-            f'{name} with sampling="fixed" needs neighbouring="replace_one", got '
-            f'{facts.neighbouring}: use sampling="poisson".'
-        )
-
-
-def design(sampling: Design, rate: float) -> Sampling:
-    return Sampling(rate, fixed_size=sampling == "fixed" and rate < 1)
-
-
-def fresh_batch(oracle: Oracle, sampling: Design, size: int, records: int) -> View:
-    if sampling == "fixed":
-        return oracle.fixed(size, of=records)
-    return oracle.poisson(size / records)
-
-
-def variance(
-    facts: Facts, sampling: Design, rate: float, clip_norm: float, multiplier: float
-) -> float:
-    """Variance of the estimate of the whole gradient: drawing the batch, and the noise."""
-    drawn = facts.n * clip_norm**2 * (1 - rate) / rate
-    if sampling == "fixed" and facts.n > 1:
-        drawn *= facts.n / (facts.n - 1)
-    scale = facts.relation_factor * clip_norm * multiplier / rate
-    return drawn + facts.p * scale**2
 
 
 SOLVER = NoisySGD()

@@ -33,8 +33,9 @@ from privopt.oracle import ClippedGradient, Oracle
 from privopt.privacy import Budget
 from privopt.privacy.batches import batch_multiplier
 from privopt.problem import Problem
-from privopt.solvers.noisy_sgd import Design, check_sampling, design, fresh_batch
+from privopt.solvers.families.gradient_steps import Design, check_sampling, design, fresh_batch
 from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.specimen import Attack, Specimen
 
 MOST_RECORDS = 300
 
@@ -68,7 +69,9 @@ class OnePointSGD(Solver):
     name: ClassVar[str] = "one_point_sgd"
     summary: ClassVar[str] = "n^2 noisy steps on one record each, for small n"
     has_discrete_noise: ClassVar[bool] = True
-    reference: ClassVar[bool] = True
+    specimen: ClassVar[Specimen] = Specimen(
+        short={"n_iter": 12}, attack=Attack(choices=lambda budget: {"n_iter": 6})
+    )
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         if not math.isfinite(facts.lipschitz()):

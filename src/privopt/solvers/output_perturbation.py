@@ -26,25 +26,28 @@ from typing import Any, ClassVar
 import numpy as np
 
 from privopt.facts import Facts
-from privopt.losses import Smoothed
 from privopt.mechanisms import Gate, Minimiser, OutputPerturbation
 from privopt.mechanisms.mask import PURE_GROWTH, choose_masked, mask_over
 from privopt.mechanisms.objective_perturbation import Noise
 from privopt.oracle import Oracle
-from privopt.privacy import Budget, Refused
-from privopt.privacy.profiles import gaussian_mu
+from privopt.privacy import Budget
 from privopt.problem import Problem
-from privopt.solvers.objective_perturbation import choose_noise, least_tolerance
+from privopt.solvers.families.minimisers import (
+    TOLERANCE,
+    choose_noise,
+    least_tolerance,
+    moments,
+    noise_multiplier,
+    output_sensitivity,
+    refuse_unless_convex,
+    rounding,
+    strong_convexity,
+)
 from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.specimen import Attack, Specimen, noise_of_delta
 
 ROUNDED = 0.01
 """Share of the bound that rounding off a kink may add."""
-
-MOST_CONDITION = 1e6
-"""Condition number of the sum with a rounded kink; the rounding is wider rather than beyond it."""
-
-TOLERANCE = 1e-3
-"""Distance of the computed minimiser from the exact one, in units of L / Lambda."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class OutputPerturbationSolver(Solver):
     name: ClassVar[str] = "output_perturbation"
     summary: ClassVar[str] = "one release: certified minimiser plus noise"
     has_discrete_noise: ClassVar[bool] = True
-    reference: ClassVar[bool] = True
+    specimen: ClassVar[Specimen] = Specimen(attack=Attack(choices=noise_of_delta))
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         return refuse_unless_convex(self.name, facts)
@@ -148,82 +151,6 @@ class OutputPerturbationSolver(Solver):
         theta = gate.release(mechanism, oracle.everything().function(problem.loss))
         tick(1, 1)
         return problem.domain.project(theta)
-
-
-def refuse_unless_convex(name: str, facts: Facts) -> str | None:
-    """A sentence for a loss without a certified minimiser."""
-    if not facts.convex:
-        return f"{name} needs a convex loss; {facts.loss_name} is not convex."
-    if not facts.smooth and facts.problem.loss.pieces(np.ones(1)) is None:
-        return f"{name} needs a smooth loss or one of two lines; {facts.loss_name} is neither."
-    if not math.isfinite(facts.lipschitz()):
-        return (
-            f"{name} needs a Lipschitz loss; {facts.loss_name} is not: "
-            "use Squared(residual_clip=...) or Huber(width)."
-        )
-    return None
-
-
-def refuse_unless_smooth_and_convex(name: str, facts: Facts) -> str | None:
-    """A sentence for a loss without a stable gradient step."""
-    if not facts.convex:
-        return f"{name} needs a convex loss; {facts.loss_name} is not convex."
-    if not facts.smooth:
-        smooth = {"Hinge": "SmoothedHinge(width)", "Absolute": "Huber(width)"}
-        other = smooth.get(facts.loss_name)
-        return (
-            f"{name} needs a smooth loss; {facts.loss_name} is not smooth: "
-            f'use {f"{other} or " if other else ""}solver="noisy_gd".'
-        )
-    return refuse_unless_convex(name, facts)
-
-
-def rounding(facts: Facts, lam: float, wanted: float) -> tuple[float, float]:
-    """Half-width of the parabola in place of a kink, and what it adds to the sum of losses: as much
-    as wanted, or more where the minimiser would become too hard to find."""
-    if facts.smooth:
-        return 0.0, 0.0
-    unit = Smoothed(facts.problem.loss, 1.0)
-    stiff = facts.n * unit.smoothness_in("l2", facts.row_bound("l2"))
-    width = max(wanted / (facts.n * unit.excess), stiff / (lam * MOST_CONDITION))
-    return width, facts.n * unit.excess * width
-
-
-def noise_multiplier(facts: Facts, budget: Budget, noise: Noise, share: float = 1.0) -> float:
-    """Noise of one release a model, in units of its sensitivity, for a share of the budget:
-    of epsilon if pure, of mu^2 if Gaussian. One part in 1e12 keeps rounded sums within it."""
-    if noise == "pure":
-        return facts.repeats / (share * budget.epsilon) * (1 + 1e-12)
-    mu = gaussian_mu(budget.epsilon, budget.delta)
-    return math.sqrt(facts.repeats / share) / mu * (1 + 1e-12)
-
-
-def moments(noise: Noise, p: int, scale: float) -> tuple[float, float]:
-    """E||b||^2 and a bound on E||b|| for noise of this scale in p dimensions."""
-    if noise == "pure":
-        return p * (p + 1) * scale**2, p * scale
-    return p * scale**2, math.sqrt(p) * scale
-
-
-def output_sensitivity(facts: Facts, lam: float, tolerance: float) -> float:
-    return (facts.relation_factor + 2 * tolerance) * facts.lipschitz() / lam
-
-
-def strong_convexity(name: str, facts: Facts, chosen: float | None, risk: Any) -> float:
-    """Lambda: what the problem has, or more where that lowers the bound or was asked for."""
-    ridge = facts.strong_convexity
-    if chosen is not None and not 0 <= chosen < math.inf:
-        raise ValueError(f"regularisation must be non-negative and finite, got {chosen!r}.")
-    if chosen is not None and max(chosen, ridge) == 0:
-        raise Refused(
-            f"{name} needs a strongly convex objective, and regularisation=0 forbids to add any: "
-            "leave regularisation out or set Problem(l2=...)."
-        )
-    if chosen is not None:
-        return max(float(chosen), ridge)
-    scale = facts.n * facts.lipschitz() / facts.radius()
-    grid = scale * np.geomspace(1e-10, 1e6, 321)
-    return float(min([*([ridge] if ridge > 0 else []), *grid[grid > ridge]], key=risk))
 
 
 SOLVER = OutputPerturbationSolver()

@@ -21,7 +21,6 @@ Reference: Feldman, Koren and Talwar (2020), STOC.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -34,14 +33,16 @@ from privopt.mechanisms.objective_perturbation import Noise
 from privopt.oracle import Oracle
 from privopt.privacy import Budget
 from privopt.problem import Problem
-from privopt.solvers.bolt_on_sgd import choose_stable, refuse_unless_ordered
-from privopt.solvers.objective_perturbation import choose_noise
-from privopt.solvers.output_perturbation import (
+from privopt.solvers.families.minimisers import (
+    choose_noise,
+    choose_stable,
     moments,
     noise_multiplier,
     refuse_unless_smooth_and_convex,
 )
+from privopt.solvers.families.passes import phases, refuse_unless_ordered
 from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.specimen import Attack, Specimen, noise_of_delta
 
 MOST_BATCHES = 20_000
 
@@ -73,8 +74,10 @@ class PhasedLocalization(Solver):
 
     name: ClassVar[str] = "phased_localization"
     summary: ClassVar[str] = "one pass of SGD in phases on disjoint records, noise after each"
-    reference: ClassVar[bool] = True
     has_discrete_noise: ClassVar[bool] = True
+    specimen: ClassVar[Specimen] = Specimen(
+        short={"batch_size": 5}, left=0.25, attack=Attack(n=16, choices=noise_of_delta)
+    )
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         if facts.n < 2:
@@ -150,13 +153,6 @@ class PhasedLocalization(Solver):
             theta = problem.domain.project(released)
             tick(phase + 1, len(sizes))
         return theta
-
-
-def phases(n: int) -> Iterator[int]:
-    """Records of each phase: half of those left, as the oracle cuts them."""
-    while n >= 2:
-        yield n // 2
-        n -= n // 2
 
 
 def _bound_parts(facts: Facts, noise: Noise, multiplier: float, batch: int) -> tuple[float, float]:

@@ -37,8 +37,7 @@ from privopt.mechanisms import Gate
 from privopt.oracle import Oracle, RowBounds
 from privopt.privacy import Budget
 from privopt.problem import Problem
-from privopt.solvers.bolt_on_sgd import refuse_unless_ordered
-from privopt.solvers.mirror_descent import (
+from privopt.solvers.families.mirror_steps import (
     Noise,
     check_noise,
     choose_shaped,
@@ -49,8 +48,9 @@ from privopt.solvers.mirror_descent import (
     refuse_geometry,
     steepness,
 )
-from privopt.solvers.phased_localization import phases
+from privopt.solvers.families.passes import phases, refuse_unless_ordered
 from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
+from privopt.solvers.specimen import BALL_PROBLEMS, VERTEX_PROBLEMS, Attack, Specimen
 
 STEPS = 100
 
@@ -83,7 +83,11 @@ class PhasedMirrorDescent(Solver):
     name: ClassVar[str] = "phased_mirror_descent"
     summary: ClassVar[str] = "mirror descent on disjoint records, each phase near the last answer"
     has_discrete_noise: ClassVar[bool] = True
-    reference: ClassVar[bool] = True
+    specimen: ClassVar[Specimen] = Specimen(
+        problems={**BALL_PROBLEMS, **VERTEX_PROBLEMS},
+        short={"n_iter": 3},
+        attack=Attack(n=16, choices=lambda budget: {"n_iter": 2}),
+    )
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         if facts.n < 2:

@@ -28,7 +28,6 @@ Hassani and Karbasi (2020) for the estimator.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -39,19 +38,25 @@ from privopt.mechanisms import ExponentialMechanism, Gate
 from privopt.mechanisms.maps import Shift, VertexScores
 from privopt.oracle import (
     CoordinateClippedGradient,
-    GradientDifference,
     Oracle,
-    Query,
     RowBounds,
-    RunningSum,
-    Sealed,
 )
 from privopt.privacy import Budget
 from privopt.privacy.profiles import concentrated_rho
 from privopt.problem import Problem
-from privopt.solvers.frank_wolfe import SOLVER as FRANK_WOLFE
+from privopt.solvers.families.recursive_gradients import (
+    RecursiveGradient,
+    dearest_record,
+    difference_clip,
+)
+from privopt.solvers.families.vertices import (
+    largest_margin,
+    refuse_one_pass,
+    selection_error,
+    vertex_curvature,
+)
 from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
-from privopt.solvers.tree_sfw import largest_margin, refuse_one_pass, selection_error
+from privopt.solvers.specimen import BALL_PROBLEMS, TINY, VERTEX_PROBLEMS, Attack, Specimen
 
 MOST_STEPS = 20_000
 
@@ -85,8 +90,11 @@ class PolySFW(Solver):
 
     name: ClassVar[str] = "poly_sfw"
     summary: ClassVar[str] = "one pass of private vertex choices with a recursive gradient estimate"
-    reference: ClassVar[bool] = True
-    behind: ClassVar[tuple[str, ...]] = ("frank_wolfe", "tree_sfw")
+    specimen: ClassVar[Specimen] = Specimen(
+        problems={**BALL_PROBLEMS, **VERTEX_PROBLEMS},
+        short={"batch_size": 4},
+        attack=Attack((TINY,), n=16, choices=lambda budget: {"batch_size": 8}),
+    )
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         return refuse_one_pass(self.name, facts, budget, 2, "its first estimate and one step")
@@ -151,36 +159,6 @@ class PolySFW(Solver):
         return theta
 
 
-class RecursiveGradient:
-    """The running estimate of the mean gradient; every question takes the next records in."""
-
-    def __init__(
-        self,
-        oracle: Oracle,
-        gradient: CoordinateClippedGradient,
-        sizes: Sequence[int],
-        eta: float,
-        difference_clip: float,
-    ) -> None:
-        self._parts = zip(oracle.shuffled().parts(sizes), sizes, strict=True)
-        self._gradient, self._keep, self._clip = gradient, 1 - eta, difference_clip
-        self._running_sum, self._before = RunningSum(), np.zeros(0)
-
-    def at(self, theta: np.ndarray) -> Sealed:
-        part, size = next(self._parts)
-        query: Query = self._gradient
-        if self._before.size:
-            query = GradientDifference(self._gradient, self._before, self._keep, self._clip)
-        self._before = theta
-        return self._running_sum.step(self._keep, part.everything().ask(query, theta), 1 / size)
-
-
-def difference_clip(facts: Facts, clip: float, eta: float) -> float:
-    """Bound on what a record adds to the estimate in units of its row, at steps of size eta."""
-    smooth = eta * facts.problem.loss.smoothness * largest_margin(facts)
-    return min((2 - eta) * clip, eta * clip + (1 - eta) * smooth)
-
-
 def _bound(
     facts: Facts, rho: float, clip: float, first: int, batch: int, steps: int, eta: float
 ) -> tuple[float, float, float]:
@@ -192,20 +170,8 @@ def _bound(
     variance = (clip * entry) ** 2 / first + (change * entry) ** 2 / (batch * (1 - keep))
     far = facts.problem.domain.diameter("l2", facts.p)
     start = clip * largest_margin(facts) + facts.problem.l2 * far**2
-    bound = (1 - eta) ** (steps + 1) * start + eta * FRANK_WOLFE.curvature(facts) / 2
+    bound = (1 - eta) ** (steps + 1) * start + eta * vertex_curvature(facts) / 2
     return bound + selection_error(facts, variance, multiplier), eta, multiplier
-
-
-def dearest_record(
-    facts: Facts, row: float, clip: float, first: int, batch: int, steps: int, eta: float
-) -> float:
-    """Sum over all estimates of the square of how far the worst record moves them, for rows of at
-    most this norm: a geometric series for a record of the first part, and for a later one."""
-    keep = (1 - eta) ** 2
-    series = [(1 - keep**count) / (1 - keep) for count in (steps + 1, steps)]
-    slopes = clip / first, difference_clip(facts, clip, eta) / batch
-    moved = [facts.relation_factor * slope * row for slope in slopes]
-    return max(one**2 * decay for one, decay in zip(moved, series, strict=True))
 
 
 SOLVER = PolySFW()

@@ -45,8 +45,7 @@ from privopt.noise import SeededSource
 from privopt.oracle import Oracle, RowBounds
 from privopt.privacy import Budget
 from privopt.problem import Problem
-from privopt.solvers.bolt_on_sgd import refuse_unless_ordered
-from privopt.solvers.mirror_descent import (
+from privopt.solvers.families.mirror_steps import (
     Noise,
     check_noise,
     choose_shaped,
@@ -56,8 +55,10 @@ from privopt.solvers.mirror_descent import (
     noisy_gradient,
     steepness,
 )
+from privopt.solvers.families.passes import refuse_unless_ordered
+from privopt.solvers.families.vertices import largest_fall
 from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
-from privopt.solvers.stationary_frank_wolfe import largest_fall
+from privopt.solvers.specimen import NONCONVEX_PROBLEMS, PEAKED, Attack, Specimen
 
 STEPS = 10
 """Steps of a phase. The bound wants as many as a phase has records; measured, more do not help."""
@@ -98,6 +99,13 @@ class ProximalGuided(Solver):
     summary: ClassVar[str] = "strongly convex problems around the last point, on disjoint batches"
     has_discrete_noise: ClassVar[bool] = True
     promise: ClassVar[Literal["excess", "stationarity"]] = "stationarity"
+    specimen: ClassVar[Specimen] = Specimen(
+        problems=NONCONVEX_PROBLEMS,
+        short={"n_iter": 2, "rounds": 4, "phases": 2, "iterate": 3},
+        attack=Attack(
+            (PEAKED,), choices=lambda b: {"n_iter": 2, "rounds": 1}, pair=lambda b: "peak"
+        ),
+    )
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         loss, domain = facts.problem.loss, facts.problem.domain

@@ -19,6 +19,7 @@ from privopt.ownership import own_type
 from privopt.privacy import Budget, Certificate
 from privopt.problem import Problem
 from privopt.solvers.frontier import Frontier, frontier
+from privopt.solvers.specimen import Specimen
 
 Tick = Callable[[int, int], None]
 """Progress: steps done, steps in all. It may show time and steps, nothing computed from data."""
@@ -79,12 +80,8 @@ class Solver(ABC):
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    reference: ClassVar[bool] = False
-    """Implemented and right, but never the planner's first choice: measured worse than another."""
-
-    behind: ClassVar[tuple[str, ...]] = ()
-    """Solvers that do better on ordinary data even where their bound is larger: measured. The
-    planner ranks this one after them."""
+    specimen: ClassVar[Specimen] = Specimen()
+    """How the solver is tried by whoever tries all of them."""
 
     has_discrete_noise: ClassVar[bool] = False
     """Whether it can release exact integers: it then has a setting ``discrete_noise``."""
@@ -138,18 +135,9 @@ class Solver(ABC):
         """Public row bounds that the solver's oracle must enforce."""
         return RowBounds(problem.data_norm, problem.intercept)
 
-    def prefer(self, facts: Facts, budget: Budget) -> str | None:
-        """A sentence why the planner should put the solver first whatever the bounds say."""
-        return None
-
     def replanned(self, facts: Facts, budget: Budget, settings: Any) -> Settings:
         """Settings for other facts or another budget, of a plan that had ``settings``."""
         return self.settings(facts, budget)
-
-    def leads(self, facts: Facts, budget: Budget) -> bool:
-        """Whether it measures best, or nearly so, wherever its bound is the smallest: then the
-        planner has nothing to simulate."""
-        return False
 
     def assumptions(self, facts: Facts, settings: Any) -> tuple[str, ...]:
         """Properties that privacy, not only utility, rests on and that nothing enforces."""

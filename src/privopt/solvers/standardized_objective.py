@@ -44,12 +44,13 @@ from privopt.mechanisms.objective_perturbation import Noise
 from privopt.mechanisms.shape_plan import by_bins, planned_shapes, shape_noise
 from privopt.oracle import CountPositive, Oracle, RowBounds, RowMap, ShapeTables
 from privopt.privacy import Budget
-from privopt.privacy.kinds import GaussianKind, Kind, Pure
+from privopt.privacy.kinds import Kind
 from privopt.privacy.profiles import gaussian_mu
 from privopt.problem import Problem
-from privopt.solvers.objective_perturbation import SOLVER as OBJECTIVE
-from privopt.solvers.objective_perturbation import ObjectiveSettings
+from privopt.solvers.families.objective import ObjectiveSettings, objective_settings
+from privopt.solvers.families.standardization import CURVATURE_LEFT, before, choose_for_all
 from privopt.solvers.solver import Answer, Solver, Tick, no_tick
+from privopt.solvers.specimen import COLUMNS, Attack, Specimen, stiff
 
 # Shares of mu^2 (Gaussian noise) or of epsilon (pure): row norms, moments, labels.
 SHARES: dict[Noise, tuple[float, float, float]] = {
@@ -68,8 +69,6 @@ NOISY, PLENTY = 32.0, 128.0
 HARDLY, SOME = 0.5, 1.5
 """n mu / p up to which slopes are drawn towards zero, and from which the ridge does enough."""
 DOUBT = 1.5
-CURVATURE_LEFT = 0.6
-"""Of the curvature, after rows are clipped."""
 SHORTENED, WEIGHTED = 64.0, 1024.0
 """n mu / p up to which long rows are shortened, and from which they are weighted."""
 
@@ -107,6 +106,13 @@ class StandardizedObjective(Solver):
     name: ClassVar[str] = "standardized_objective"
     summary: ClassVar[str] = "private centring and scaling, then objective perturbation"
     has_discrete_noise: ClassVar[bool] = True
+    specimen: ClassVar[Specimen] = Specimen(
+        problems={
+            "bounded columns": COLUMNS,
+            "bounded columns, hinge": Problem(SmoothedHinge(0.5), intercept=0.5, column_bounds=1.0),
+        },
+        attack=Attack((COLUMNS,), n=20, choices=stiff, pair=lambda b: "crowd"),
+    )
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         problem = facts.problem
@@ -127,14 +133,6 @@ class StandardizedObjective(Solver):
         if not isinstance(problem.domain, WholeSpace) or problem.l2:
             return f"{self.name} solves on the whole space without a ridge of the caller's."
         return None
-
-    def prefer(self, facts: Facts, budget: Budget) -> str | None:
-        if facts.repeats > 2 and not budget.pure:
-            return None  # all classes together lose less: standardized_softmax
-        return (
-            f"{self.name} goes first when column bounds are declared: its bound is for unknown "
-            "scales, and on nine data sets it was the most accurate at every epsilon."
-        )
 
     def row_bounds(self, problem: Problem) -> RowBounds:
         # Rows are clipped after they are mapped; the first sums clip inside their queries.
@@ -167,7 +165,7 @@ class StandardizedObjective(Solver):
         loss, size = _loss(facts.problem), SOLUTION_SIZE * (1 - half / 2)
         wider = replace(facts, p=facts.p + shapes.harmonics * len(facts.problem.shaped))
         inner = _inner_facts(wider, loss, clip * size, (*prior, *kinds))
-        last = OBJECTIVE.settings(inner, budget, noise=noise, **choices)
+        last = objective_settings(self.name, inner, budget, {"noise": noise, **choices})
         return StandardizedSettings(
             **{**vars(last), "passes": last.passes * facts.repeats + 3},
             norm_multiplier=multipliers[0],
@@ -327,38 +325,6 @@ def _signal(
     noise = (p - 1) * (deviation / (curved + settings.regularisation)) ** 2
     seen = float(theta[:-1] @ theta[:-1])
     return max(0.0, 1.0 - settings.doubt * noise / seen) if seen > 0 else 0.0
-
-
-def before(
-    facts: Facts, budget: Budget, noise: Noise, shares: tuple[float, float, float]
-) -> tuple[list[float], tuple[Kind, ...]]:
-    """Noise multipliers of the releases before the last, by their shares of the budget, and their
-    privacy losses: row norms and moments once for all models, labels once for each."""
-    norms, moments, labels = shares
-    labels /= facts.repeats
-    if noise == "pure":
-        multipliers = [1 / (share * budget.epsilon) for share in (norms, moments, labels)]
-        kinds: list[Kind] = [Pure(1 / m) for m in multipliers]
-    else:
-        mu = gaussian_mu(budget.epsilon, budget.delta)
-        multipliers = [1 / (mu * math.sqrt(share)) for share in (norms, moments, labels)]
-        kinds = [GaussianKind(1 / m, 1 / m) for m in multipliers]
-    return multipliers, (*kinds[:2], *[kinds[2]] * facts.repeats)
-
-
-def choose_for_all(
-    wish: bool | None, facts: Facts, noise: Noise, multipliers: list[float]
-) -> bool | None:
-    """The wish for the last release; False where a sum before it has no room in integers, so that
-    all releases of a run are alike."""
-    if wish is False:
-        return False
-    widths = (1, 2 * max(facts.p - 1, 1), 2)  # row norms are counts, one a record
-    fits = [
-        choose_discrete(wish, noise == "gaussian", multiplier, facts.n, width)
-        for multiplier, width in zip(multipliers, widths, strict=True)
-    ]
-    return wish if all(fits) else False
 
 
 def _loss(problem: Problem) -> Loss:

@@ -39,7 +39,7 @@ import numpy as np
 
 from privopt.facts import Facts
 from privopt.geometry import WholeSpace
-from privopt.losses import Loss, Standard
+from privopt.losses import Gamma, Loss, Poisson, SmoothedQuantile, Squared, Standard
 from privopt.losses.loss import TYPICAL_DEVIATION
 from privopt.mechanisms import (
     Gate,
@@ -52,10 +52,10 @@ from privopt.mechanisms.objective_perturbation import Noise
 from privopt.oracle import LabelMoments, Oracle, RowBounds, RowMap
 from privopt.privacy import Budget, Refused
 from privopt.problem import Problem
-from privopt.solvers.objective_perturbation import SOLVER as OBJECTIVE
-from privopt.solvers.objective_perturbation import ObjectiveSettings
+from privopt.solvers.families.objective import ObjectiveSettings, objective_settings
+from privopt.solvers.families.standardization import before, choose_for_all
 from privopt.solvers.solver import Answer, Solver, Tick, no_tick
-from privopt.solvers.standardized_objective import before, choose_for_all
+from privopt.solvers.specimen import TARGETS, Attack, Specimen, noise_of_delta
 
 # Shares of mu^2 (Gaussian noise) or of epsilon (pure): row norms, moments, labels.
 SHARES: dict[Noise, tuple[float, float, float]] = {
@@ -108,6 +108,20 @@ class StandardizedRegression(Solver):
         "private centring and scaling, then objective perturbation (regression)"
     )
     has_discrete_noise: ClassVar[bool] = True
+    specimen: ClassVar[Specimen] = Specimen(
+        problems={
+            "bounded columns, squares": Problem(
+                Squared(residual_clip=0.5), intercept=0.5, l2=0.01, column_bounds=1.0
+            ),
+            "bounded columns, huber": TARGETS,
+            "bounded columns, quantile": Problem(
+                SmoothedQuantile(0.9, 0.1), intercept=0.5, column_bounds=1.0
+            ),
+            "bounded columns, counts": Problem(Poisson(), intercept=0.5, column_bounds=1.0),
+            "bounded columns, amounts": Problem(Gamma(), intercept=0.5, l2=0.01, column_bounds=1.0),
+        },
+        attack=Attack((TARGETS,), n=20, choices=noise_of_delta, pair=lambda b: "crowd"),
+    )
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         problem = facts.problem
@@ -132,12 +146,6 @@ class StandardizedRegression(Solver):
             return f"{self.name} solves on the whole space."
         return None
 
-    def prefer(self, facts: Facts, budget: Budget) -> str | None:
-        return (
-            f"{self.name} goes first when column bounds are declared: its bound is for unknown "
-            "scales, and on three data sets it was the most accurate, or within .01 R^2 of it."
-        )
-
     def row_bounds(self, problem: Problem) -> RowBounds:
         # Rows are clipped after they are mapped; the first sums clip inside their queries.
         return RowBounds(math.inf, 1.0)
@@ -157,7 +165,7 @@ class StandardizedRegression(Solver):
             problem=Problem(typical.loss, data_norm=1.0, theta_norm=size),
             prior=prior,
         )
-        last = OBJECTIVE.settings(inner, budget, noise=noise, **choices)
+        last = objective_settings(self.name, inner, budget, {"noise": noise, **choices})
         return RegressionSettings(
             **{**vars(last), "passes": last.passes * facts.repeats + 3},
             norm_multiplier=multipliers[0],

@@ -29,16 +29,17 @@ from privopt.oracle import Oracle, RowBounds
 from privopt.privacy import Budget
 from privopt.privacy.profiles import gaussian_mu
 from privopt.problem import Problem
-from privopt.solvers.joint_softmax import (
+from privopt.solvers.families.softmax import (
     COUNTS,
     JointSettings,
     descend,
     joint_settings,
     log_prior,
-    refuse,
+    refuse_joint,
     scale_of,
 )
 from privopt.solvers.solver import Answer, Solver, Tick, no_tick
+from privopt.solvers.specimen import COLUMNS, Attack, Specimen
 
 NORMS, MOMENTS = 0.02, 0.10
 """Shares of mu^2 for row norms and moments."""
@@ -71,6 +72,15 @@ class StandardizedSoftmax(Solver):
     summary: ClassVar[str] = "private centring and scaling, then gradients of all classes at once"
     has_discrete_noise: ClassVar[bool] = True
     joint: ClassVar[bool] = True
+    specimen: ClassVar[Specimen] = Specimen(
+        attack=Attack(
+            (COLUMNS,),
+            n=20,
+            choices=lambda b: {"n_iter": 3},
+            pair=lambda b: "class crowd",
+            classes=3,
+        )
+    )
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         if facts.problem.column_bounds is None:
@@ -80,14 +90,7 @@ class StandardizedSoftmax(Solver):
             )
         if not facts.problem.intercept:
             return f"{self.name} centres the columns and so needs an intercept."
-        return refuse(self.name, facts, budget)
-
-    def prefer(self, facts: Facts, budget: Budget) -> str | None:
-        return (
-            f"{self.name} goes first for {facts.repeats} classes with declared column bounds: one "
-            "model for each class would split the budget between them, and on every set measured "
-            "it was less accurate."
-        )
+        return refuse_joint(self.name, facts, budget)
 
     def row_bounds(self, problem: Problem) -> RowBounds:
         # Rows are clipped after they are mapped; the first sums clip inside their queries.

@@ -45,12 +45,21 @@ from privopt.oracle import CoordinateClippedGradient, Oracle, RowBounds, Sealed
 from privopt.privacy import Budget
 from privopt.privacy.profiles import concentrated_rho, gaussian_mu
 from privopt.problem import Problem
-from privopt.solvers.bolt_on_sgd import refuse_unless_ordered
-from privopt.solvers.frank_wolfe import multiplier as choice_multiplier
-from privopt.solvers.mirror_descent import gaussian_length
-from privopt.solvers.poly_sfw import RecursiveGradient, dearest_record, difference_clip
+from privopt.solvers.families.mirror_steps import gaussian_length
+from privopt.solvers.families.passes import refuse_unless_ordered
+from privopt.solvers.families.recursive_gradients import (
+    RecursiveGradient,
+    dearest_record,
+    difference_clip,
+)
+from privopt.solvers.families.vertices import (
+    choice_multiplier,
+    largest_fall,
+    largest_margin,
+    selection_error,
+)
 from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
-from privopt.solvers.tree_sfw import largest_margin, selection_error
+from privopt.solvers.specimen import NONCONVEX_PROBLEMS, PEAKED, Attack, Specimen
 
 MOST_STEPS = 1000
 Noise = Literal["gumbel", "gaussian", "pure"]
@@ -91,6 +100,12 @@ class StationaryFrankWolfe(Solver):
     name: ClassVar[str] = "stationary_frank_wolfe"
     summary: ClassVar[str] = "private linear minimisers on a bounded set, a random iterate"
     promise: ClassVar[Literal["excess", "stationarity"]] = "stationarity"
+    specimen: ClassVar[Specimen] = Specimen(
+        problems=NONCONVEX_PROBLEMS,
+        short={"n_iter": 6, "iterate": 4},
+        records=150,
+        attack=Attack((PEAKED,), choices=lambda b: {"n_iter": 2}, pair=lambda b: "peak"),
+    )
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         domain = facts.problem.domain
@@ -239,14 +254,6 @@ def curvature(facts: Facts) -> float:
     far = facts.problem.domain.diameter("l2", facts.p)
     smooth = facts.problem.loss.smoothness * largest_margin(facts) ** 2
     return smooth + facts.problem.l2 * far**2
-
-
-def largest_fall(facts: Facts) -> float:
-    """Bound on F(centre) - min F: by the slope, or by the range of a loss that stops growing."""
-    loss, centre = facts.problem.loss, facts.problem.domain.centre(facts.p)
-    by_slope = loss.lipschitz * largest_margin(facts, from_centre=True)
-    ridge = facts.problem.l2 / 2 * float(centre @ centre)
-    return min(by_slope, loss.range_on(math.inf, 0.0)) + ridge
 
 
 def _walk(facts: Facts, steps: int, step: float | None) -> tuple[float, float]:

@@ -33,14 +33,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from privopt.facts import Facts
-from privopt.geometry import L1Ball, LpBall, Polytope, Simplex
-from privopt.geometry.norms import Norm, dual, dual_order, order_named
 from privopt.mechanisms import ExponentialMechanism, Gate
 from privopt.mechanisms.maps import Shift, VertexScores
 from privopt.oracle import (
@@ -53,59 +50,20 @@ from privopt.oracle import (
 from privopt.privacy import Budget
 from privopt.privacy.profiles import concentrated_rho
 from privopt.problem import Problem
-from privopt.solvers.bolt_on_sgd import refuse_unless_ordered
-from privopt.solvers.frank_wolfe import SOLVER as FRANK_WOLFE
+from privopt.solvers.families.trees import MOST_PHASES, difference_clip, largest_batch, leaves
+from privopt.solvers.families.vertices import (
+    largest_margin,
+    refuse_one_pass,
+    selection_error,
+    vertex_curvature,
+)
 from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
+from privopt.solvers.specimen import BALL_PROBLEMS, TINY, VERTEX_PROBLEMS, Attack, Specimen
 
-MOST_PHASES = 12
 SHARE = 0.6
 """Part of the first term of the bound that counts when phases are chosen: the excess falls faster
 with the number of leaves in practice, and the whole of it gave one phase too many. The share was
 chosen on 14 settings of 10^4 to 3 10^5 records, where it leads to the best of 2..6 phases."""
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """One iterate: the fresh node that it begins with, and the step that follows.
-
-    ``depth`` 0 is a root. ``size``: records of the node. ``share``: how far the iterate can have
-    moved since the parent's estimate, in diameters. ``uses``: leaves that the node serves.
-    """
-
-    phase: int
-    depth: int
-    size: int
-    share: float
-    uses: int
-    step: float
-
-
-@cache
-def leaves(phases: int, batch: int) -> tuple[Leaf, ...]:
-    """All leaves in their order. Leaf s of a tree begins with the right child that ends the run of
-    left children before it: its depth is that of the tree less the trailing zeros of s."""
-    found: list[Leaf] = []
-    for phase in range(1, phases + 1):
-        for s in range(2**phase):
-            now = len(found)
-            uses = (s & -s) or 2**phase
-            depth = phase - uses.bit_length() + 1
-            before = now - uses  # where the parent's estimate was made
-            # prod of k/(k+2) over the steps in between
-            kept = before * (before + 1) / (now * (now + 1)) if depth else 0.0
-            found.append(Leaf(phase, depth, batch >> depth, 1 - kept, uses, 2 / (now + 2)))
-    return tuple(found)
-
-
-def largest_batch(n: int, phases: int) -> int:
-    """Records of a root, so that all nodes together need no more than n; 0 if they do."""
-    batch = int(n / (phases + phases * (phases + 1) / 4))
-    return batch if batch >= 2**phases else 0
-
-
-def difference_clip(leaf: Leaf, clip: float, smoothness: float, margin: float) -> float:
-    """Bound on the change of a record's slope since the parent's estimate."""
-    return min(2 * clip, smoothness * leaf.share * margin)
 
 
 @dataclass(frozen=True)
@@ -149,8 +107,10 @@ class TreeSFW(Solver):
 
     name: ClassVar[str] = "tree_sfw"
     summary: ClassVar[str] = "one pass of private vertex choices, gradients refined along a tree"
-    reference: ClassVar[bool] = True
-    behind: ClassVar[tuple[str, ...]] = ("frank_wolfe",)
+    specimen: ClassVar[Specimen] = Specimen(
+        problems={**BALL_PROBLEMS, **VERTEX_PROBLEMS},
+        attack=Attack((TINY,), n=16, choices=lambda budget: {"phases": 1}),
+    )
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         return refuse_one_pass(self.name, facts, budget, 3, "one phase of its tree")
@@ -232,48 +192,9 @@ class TreeSFW(Solver):
             own = (slope * entry) ** 2 / leaf.size
             widest[leaf.depth] = max(widest.get(leaf.depth, 0.0), own)
         multiplier = math.sqrt(dearest / (8 * rho)) * (1 + 1e-12)
-        descent = FRANK_WOLFE.curvature(facts) * 2 / (len(leaves(phases, batch)) + 2)
+        descent = vertex_curvature(facts) * 2 / (len(leaves(phases, batch)) + 2)
         error = selection_error(facts, sum(widest.values()), multiplier / batch)
         return Tree(phases, descent, error, multiplier)
-
-
-# ---------------------------------------------------------------- what one-pass methods share
-def refuse_one_pass(name: str, facts: Facts, budget: Budget, least: int, what: str) -> str | None:
-    """What one-pass Frank-Wolfe on vertices needs."""
-    sentence = FRANK_WOLFE.refuse(facts, budget)
-    if sentence is not None:
-        return sentence.replace(FRANK_WOLFE.name, name)
-    if budget.pure:
-        return f'{name} needs delta > 0: give one, or use solver="frank_wolfe".'
-    if facts.n < least:
-        return f"{name} needs at least {least} records for {what}: collect more."
-    return refuse_unless_ordered(name, facts)
-
-
-def largest_margin(facts: Facts, *, from_centre: bool = False) -> float:
-    """Largest |<x, u>| for a row x and the difference u of two points of the domain, or of one
-    point and the centre."""
-    bounds, domain = entry_bounds(facts.problem), facts.problem.domain
-    far = domain.radius if from_centre else domain.diameter
-    norms: tuple[Norm, ...] = ("l1", "l2", "linf")
-    found = [
-        bounds.in_norm(order_named(dual(norm)), facts.p) * far(norm, facts.p) for norm in norms
-    ]
-    if isinstance(domain, LpBall):
-        row = bounds.in_norm(dual_order(domain.order), facts.p)
-        found.append(row * domain.size * (1 if from_centre else 2))
-    return min(found)
-
-
-def selection_error(facts: Facts, variance: float, scale: float) -> float:
-    """Loss of a choice by estimates with this variance proxy in every coordinate, and by noise of
-    this scale for a gradient that moves by one."""
-    domain = facts.problem.domain
-    assert isinstance(domain, (L1Ball, Simplex, Polytope))
-    far = domain.diameter("l1", facts.p)
-    count = VertexScores(domain, facts.p).count
-    sampling = math.sqrt(2 * variance * math.log(2 * facts.p))
-    return far * (sampling + scale * math.log(count))
 
 
 SOLVER = TreeSFW()

@@ -38,10 +38,11 @@ from privopt.oracle import CoordinateClippedGradient, GradientDifference, Oracle
 from privopt.privacy import Budget
 from privopt.privacy.profiles import gaussian_mu
 from privopt.problem import Problem
-from privopt.solvers.bolt_on_sgd import refuse_unless_ordered
-from privopt.solvers.mirror_descent import gaussian_length
+from privopt.solvers.families.mirror_steps import gaussian_length
+from privopt.solvers.families.passes import refuse_unless_ordered
+from privopt.solvers.families.trees import MOST_PHASES, difference_clip, largest_batch, leaves
 from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
-from privopt.solvers.tree_sfw import MOST_PHASES, difference_clip, largest_batch, leaves
+from privopt.solvers.specimen import BALL_PROBLEMS, VERTEX_PROBLEMS, Attack, Specimen
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,10 @@ class VarianceReducedSFW(Solver):
 
     name: ClassVar[str] = "variance_reduced_sfw"
     summary: ClassVar[str] = "one pass of Frank-Wolfe on an l_p ball, p <= 2, each node noisy once"
-    reference: ClassVar[bool] = True
-    behind: ClassVar[tuple[str, ...]] = ("noisy_gd",)
+    specimen: ClassVar[Specimen] = Specimen(
+        problems={**BALL_PROBLEMS, **VERTEX_PROBLEMS},
+        attack=Attack(n=16, choices=lambda budget: {"phases": 1}),
+    )
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         domain = facts.problem.domain
