@@ -38,7 +38,7 @@ def load(name: str) -> DataSet:
     home = folder()
     if home is None:
         raise FileNotFoundError("set PRIVOPT_DATA to the folder that holds the data sets.")
-    return {**LOADERS, **REGRESSIONS, **WIDE, **CLASSES}[name](home)
+    return {**LOADERS, **REGRESSIONS, **ADDITIVE, **WIDE, **CLASSES}[name](home)
 
 
 def stream(name: str) -> tuple[Any, ...]:
@@ -151,6 +151,39 @@ def _bike(home: Path) -> DataSet:
     return _split("bike", *_bike_stream(home))
 
 
+def _bike_raw(home: Path) -> DataSet:
+    """Hourly rentals by twelve columns of numbers, as they are."""
+    ends = {"season": 4, "mnth": 12, "hr": 23, "weekday": 6, "weathersit": 4}
+    with np.load(home / "bike_sharing" / "bike_sharing_hour.npz") as data:
+        X, y = data["X"].astype(float), data["y"].astype(float)
+        names = [str(n) for n in data["feature_names"]]
+    low = np.array([float(name in ("season", "mnth", "weathersit")) for name in names])
+    high = np.array([float(ends.get(name, 1)) for name in names])
+    return _split("bike_raw", X, y, (low, high), (0.0, 1000.0))
+
+
+def _price(home: Path) -> DataSet:
+    """The price of electricity by the other columns."""
+    X = _electricity_stream(home)[0].astype(float)
+    return _split("price", np.delete(X, 2, axis=1), X[:, 2], (0.0, 1.0), (0.0, 1.0))
+
+
+def _elevation(home: Path) -> DataSet:
+    """How high a forest lies, by the other columns."""
+    data = _forests(home)
+    low, high = (side[1:] for side in data.bounds)
+    return replace(
+        data,
+        name="elevation",
+        X=data.X[:, 1:],
+        y=data.X[:, 0],
+        X_test=data.X_test[:, 1:],
+        y_test=data.X_test[:, 0],
+        bounds=(low, high),
+        target_bounds=(1800.0, 3900.0),
+    )
+
+
 def _diabetes_progress(home: Path) -> DataSet:
     from sklearn.datasets import load_diabetes
 
@@ -259,6 +292,11 @@ REGRESSIONS: dict[str, Callable[[Path], DataSet]] = {
     "california": _california,
     "bike": _bike,
     "diabetes": _diabetes_progress,
+}
+ADDITIVE: dict[str, Callable[[Path], DataSet]] = {
+    "bike_raw": _bike_raw,
+    "price": _price,
+    "elevation": _elevation,
 }
 WIDE: dict[str, Callable[[Path], DataSet]] = {
     "dorothea": _dorothea,

@@ -58,10 +58,20 @@ CASES: dict[str, tuple[str, Callable[..., Any], dict[str, Any]]] = {
     "LinearSVC, three": ("three", privopt.LinearSVC, PURE),
     "SparseLogisticRegression": ("two", privopt.SparseLogisticRegression, GAUSSIAN),
     "LinearRegression": ("number", privopt.LinearRegression, {**GAUSSIAN, "bounds": (-1, 2)}),
+    "LinearRegression, shapes": (
+        "number",
+        privopt.LinearRegression,
+        {**GAUSSIAN, "bounds": (-1, 2), "features": [0, 1]},
+    ),
     "Ridge": ("number", privopt.Ridge, {**GAUSSIAN, "alpha": 1.0}),
     "HuberRegressor": ("number", privopt.HuberRegressor, {**GAUSSIAN, "bounds": (-1, 2)}),
     "QuantileRegressor": ("number", privopt.QuantileRegressor, {**GAUSSIAN, "bounds": (-1, 2)}),
     "PoissonRegressor": ("amount", privopt.PoissonRegressor, {**GAUSSIAN, "bounds": (-1, 2)}),
+    "PoissonRegressor, shapes": (
+        "amount",
+        privopt.PoissonRegressor,
+        {**GAUSSIAN, "bounds": (-1, 2), "features": "splines"},
+    ),
     "PoissonRegressor, no bounds": ("amount", privopt.PoissonRegressor, PURE),
     "GammaRegressor": ("amount", privopt.GammaRegressor, {**GAUSSIAN, "bounds": (-1, 2)}),
     "QuantileRegressor, constant": (

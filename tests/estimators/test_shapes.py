@@ -92,6 +92,87 @@ def test_every_relation_and_pure(relation, delta):
     assert model.score(X, y) > 0.7
 
 
+def measured(kind, n=6000, seed=0):
+    """Targets in [0, 10] whose mean, or its logarithm, is additive."""
+    X, _ = people(n, seed)
+    rng = np.random.default_rng(seed + 10)
+    z = np.sin(X[:, 0] / 15) + np.abs(X[:, 1]) / 2
+    y = 4 + 1.5 * z if kind in NUMBERS else np.exp(0.5 * z)
+    noise = rng.normal(0, 0.3, n) if kind in NUMBERS else rng.uniform(-0.3, 0.3, n) * y
+    return X, np.clip(y + noise, 0.01, 10)
+
+
+NUMBERS = (
+    privopt.LinearRegression,
+    privopt.Ridge,
+    privopt.HuberRegressor,
+    privopt.QuantileRegressor,
+)
+LOGARITHMS = (privopt.PoissonRegressor, privopt.GammaRegressor)
+
+
+@pytest.mark.parametrize("kind", [*NUMBERS, *LOGARITHMS])
+def test_every_regression_learns_shapes_and_is_one_function(kind, tmp_path):
+    X, y = measured(kind)
+    given = {**GIVEN, "epsilon": 4.0, "target_bounds": (0.0, 10.0)}
+    straight = kind(**given).fit(X, y)
+    model = kind(features=[0, 1], **given).fit(X, y)
+    X, y = measured(kind, seed=1)
+    assert model.score(X, y) > straight.score(X, y) + 0.2
+    assert model.privacy_.epsilon <= 4.0
+    assert model.privacy_.releases == straight.privacy_.releases + 1
+    assert straight.shapes_ is None
+    score = X @ model.coef_ + model.intercept_
+    for shape in model.shapes_:
+        inside = np.searchsorted(shape.edges[1:-1], X[:, shape.column], side="right")
+        score += shape.values[0, inside]
+    expected = model.predict(X)
+    link = np.exp if kind in LOGARITHMS else np.asarray
+    np.testing.assert_allclose(np.clip(link(score), 0, 10), expected, rtol=1e-12, atol=1e-12)
+    plain = model.to_sklearn().predict(X)
+    np.testing.assert_allclose(np.clip(plain, 0, 10), expected, rtol=1e-12, atol=1e-12)
+    privopt.save(model, tmp_path / "model.skops")
+    np.testing.assert_array_equal(privopt.load(tmp_path / "model.skops").predict(X), expected)
+
+
+def test_a_regression_stays_linear_where_shapes_do_not_pay():
+    X, y = measured(privopt.Ridge, 300)
+    given = {**GIVEN, "epsilon": 0.3, "target_bounds": (0.0, 10.0)}
+    one, other = (privopt.Ridge(features=f, **given).fit(X, y) for f in ("splines", "linear"))
+    np.testing.assert_array_equal(one.coef_, other.coef_)
+    assert (one.intercept_, one.shapes_) == (other.intercept_, None)
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one", "add_remove"])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_a_regression_with_shapes_under_every_relation(relation, delta):
+    X, y = measured(privopt.LinearRegression)
+    given = {**GIVEN, "delta": delta, "neighbouring": relation, "n_public": 6000}
+    model = privopt.LinearRegression(8.0, target_bounds=(0, 10), features=[0, 1], **given).fit(X, y)
+    assert model.shapes_ is not None
+    assert model.privacy_.epsilon <= 8.0
+    assert model.score(X, y) > 0.5
+
+
+@pytest.mark.parametrize(
+    ("wish", "sentence"),
+    [
+        ({"bounds": None}, "shapes of columns need their declared bounds"),
+        ({"fit_intercept": False}, "needs an intercept"),
+        ({"solver": "noisy_gd"}, "noisy_gd fits no shapes"),
+    ],
+)
+def test_bad_wishes_of_a_regression_get_a_sentence(wish, sentence):
+    with pytest.raises((ValueError, privopt.Refused), match=sentence):
+        privopt.LinearRegression(1.0, **{**GIVEN, "features": [0], **wish}).fit(
+            np.zeros((50, 3)), np.zeros(50)
+        )
+    with pytest.raises(ValueError, match="a model of the intercept alone has no shapes"):
+        privopt.QuantileRegressor(1.0, **GIVEN, features=[0], intercept_only=True).fit(
+            np.zeros((50, 3)), np.zeros(50)
+        )
+
+
 def test_frames_sparse_rows_and_three_classes():
     X, y = people(3000)
     frame = pd.DataFrame(X, columns=["age", "z", "flag"])

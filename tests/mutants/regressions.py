@@ -14,8 +14,9 @@ from privopt import Problem
 from privopt.losses import Gamma, Huber, Loss, Poisson
 from privopt.oracle import moments
 from privopt.oracle.mapped import RowMap
+from privopt.solvers import standardized_regression
 
-from .checks import replayed
+from .checks import logged, replayed
 from .mutant import Check, Mutant
 
 DELTA = 1e-5
@@ -23,6 +24,7 @@ SOLVER = "standardized_regression"
 COUNTS = Problem(Poisson(), intercept=0.5, column_bounds=1.0)
 AMOUNTS = Problem(Gamma(), intercept=0.5, column_bounds=1.0)
 RESIDUALS = Problem(Huber(0.2), intercept=0.5, column_bounds=1.0)
+SHAPED = replace(RESIDUALS, shaped=((0, -1.0, 1.0), (1, -1.0, 1.0)))
 
 
 @cache
@@ -117,5 +119,19 @@ def regressions() -> Iterator[Mutant]:
         "standardized_regression: replaced moments of labels bounded as one record's",
         ((moments.LabelMoments, "diameter", lambda self: 2**0.5),),
         replayed(SOLVER, "replace_one", DELTA),
+        "replay",
+    )
+    priced = standardized_regression.shape_noise
+    shaped: dict[str, Any] = {"problem": SHAPED, "harmonics": 3}
+    yield Mutant(
+        "standardized_regression: histograms of shapes not paid from the budget",
+        ((standardized_regression, "shape_noise", lambda *args: (priced(*args)[0], ())),),
+        logged(SOLVER, DELTA, **shaped),
+        "dry run",
+    )
+    yield Mutant(
+        "standardized_regression: rows that shapes make longer count in full",
+        ((RowMap, "notes", heavy),),
+        replayed(SOLVER, "zero_out", DELTA, **shaped),
         "replay",
     )

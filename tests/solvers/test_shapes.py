@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from privopt import Budget, Problem, Refused, solve
 from privopt.audit import Tape, hostile_pairs, noise_p_value, replay
 from privopt.facts import Facts
-from privopt.losses import Logistic
+from privopt.losses import Logistic, Squared
 from privopt.mechanisms import Gate
 from privopt.mechanisms.shape_learner import ranked_cosines
 from privopt.noise import SeededSource, SilentSource
@@ -148,6 +148,27 @@ def test_histograms_are_paid(relation):
     assert epsilon(kinds[:2] + kinds[3:]) < 0.999 * epsilon(kinds)
 
 
+@every_relation
+def test_histograms_of_a_regression_are_paid(relation):
+    """Shares .02, .10, .05 for shapes, .05 for labels, and the whole within the budget."""
+    facts = Facts(replace(PROBLEM, loss=Squared(0.5, declared=False)), 4000, 4, relation)
+    budget, solver = Budget(1.0, 1e-6, relation), catalogue()["standardized_regression"]
+    plan = Plan(solver, facts, budget, solver.settings(facts, budget))
+    assert plan.settings.harmonics == (6 if relation == "replace_one" else 12)
+    kinds = [kind for event in declare(plan) for kind in event.kinds]
+    mu = gdp_mu(1.0, 1e-6)
+    shares = [k.mu**2 / mu**2 for k in kinds[:4]]
+    assert shares == pytest.approx([0.02, 0.10, 0.05, 0.05], rel=1e-4)
+    accountant = Accountant(relation)
+    spent = accountant.epsilon(sum(map(charge_of, kinds), Counter()), 1e-6)
+    assert 0.98 < spent <= 1.0
+    border = math.ceil(64 * facts.relation_factor / mu)
+    few = replace(facts, n=border - 1)
+    straight = replace(few, problem=replace(few.problem, shaped=()))
+    assert solver.settings(few, budget) == solver.settings(straight, budget)
+    assert solver.settings(replace(facts, n=border + 1), budget).harmonics == 6
+
+
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_the_plan_is_the_same_for_all_data(delta):
     """Two data sets: lambda, multipliers, functions and roughness are those of the plan, and the
@@ -176,14 +197,21 @@ def test_shapes_are_refused_where_noise_would_eat_them():
 
 
 # ------------------------------------------------------------ the audit
-def run_of(relation, delta, seed=0, n=63):
+LOSSES = {
+    "standardized_objective": Logistic(),
+    "standardized_regression": Squared(0.5, declared=False),
+}
+every_solver = pytest.mark.parametrize("solver", LOSSES)
+
+
+def run_of(relation, delta, solver, seed=0, n=63):
     def run(X, y):
         result = solve(
-            replace(PROBLEM, shaped=((0, -1.0, 1.0), (1, -0.5, 1.0))),
+            replace(PROBLEM, loss=LOSSES[solver], shaped=((0, -1.0, 1.0), (1, -0.5, 1.0))),
             X,
             y,
             budget=Budget(2.0, delta, relation),
-            solver="standardized_objective",
+            solver=solver,
             n_public=n,
             random_state=seed,
             harmonics=3,
@@ -193,20 +221,22 @@ def run_of(relation, delta, seed=0, n=63):
     return run
 
 
+@every_solver
 @every_relation
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
-def test_replay_on_hostile_neighbours(relation, delta):
+def test_replay_on_hostile_neighbours(relation, delta, solver):
     for pair in hostile_pairs(relation):
-        assert replay(run_of(relation, delta), pair) == [], pair.name
+        assert replay(run_of(relation, delta, solver), pair) == [], pair.name
 
 
+@every_solver
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
-def test_the_law_of_the_noise(delta):
+def test_the_law_of_the_noise(delta, solver):
     """False-alarm rate 1e-7."""
     from privopt.audit.replay import record
 
     X, y = table(100)
-    tapes = [record(run_of("zero_out", delta, seed, 100), (X, y))[1] for seed in range(40)]
+    tapes = [record(run_of("zero_out", delta, solver, seed, 100), (X, y))[1] for seed in range(40)]
     assert noise_p_value(tapes) > 1e-7
 
 

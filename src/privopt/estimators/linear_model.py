@@ -12,7 +12,7 @@ import numbers
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -41,8 +41,6 @@ from privopt.privacy import Budget, Neighbouring
 from privopt.problem import Problem
 from privopt.solvers import Plan, Solver, execute, row_bounds
 
-SHAPES = "standardized_objective"
-"""The solver that fits shapes of columns."""
 _FLOATS = [np.float64, np.float32]
 
 
@@ -69,6 +67,8 @@ class LinearModel(Portable, ABC):
     """A private linear model. Subclasses say which loss, which labels and how to predict."""
 
     _classification = False
+    _shaping: ClassVar[str] = "standardized_objective"
+    """The solver that fits shapes of columns."""
 
     def __init__(
         self,
@@ -118,6 +118,10 @@ class LinearModel(Portable, ABC):
     def _domain(self) -> Domain:
         return WholeSpace()
 
+    def _unit_of_scores(self) -> float:
+        """What a score of 1, as losses see it, is in predictions."""
+        return 1.0
+
     def _ridge(self) -> float:
         """Ridge penalty on the scale of the sum."""
         return 0.0
@@ -164,7 +168,7 @@ class LinearModel(Portable, ABC):
         group = self.rows_per_user or 1
         facts = Facts.of_rows(problem, X, n, budget.neighbouring, repeats=repeats, group=group)
         plan = self._plan(facts, budget)
-        if problem.shaped and plan.name != SHAPES:
+        if problem.shaped and plan.name != self._shaping:
             raise ValueError(
                 f'{plan.name} fits no shapes: leave solver="auto", or give features="linear".'
             )
@@ -197,9 +201,8 @@ class LinearModel(Portable, ABC):
         shapes = None
         if answer.tables is not None:
             names, declared = getattr(aside, "feature_names_in_", None), aside._declared(features)
-            shapes = published(
-                theta[:, features:-1], problem.shaped, cast(ColumnBounds, declared), names
-            )
+            bins = theta[:, features:-1] * self._unit_of_scores()
+            shapes = published(bins, problem.shaped, cast(ColumnBounds, declared), names)
         for name, value in targets.attributes.items():
             setattr(self, name, value)
         self.privacy_, self.plan_, self.n_features_in_ = certificate, plan, features
@@ -209,7 +212,7 @@ class LinearModel(Portable, ABC):
             del self.feature_names_in_  # of an earlier fit
         self._row_map, self._clipped, self.data_norm_ = answer.row_map, answer.clipped, None
         if hasattr(self, "features"):
-            self.shapes_, self._tables = shapes, answer.tables
+            self.shapes_, self._tables, self._lipschitz = shapes, answer.tables, answer.lipschitz
         if answer.row_map is None and answer.data_norm != math.inf:
             self.data_norm_ = answer.data_norm or self._unit_norm()
         self._keep(coef, intercept)
@@ -267,7 +270,7 @@ class LinearModel(Portable, ABC):
     def _plan(self, facts: Facts, budget: Budget) -> Plan:
         make = choose_with_private_norm if self.data_norm == "private" else choose
         make = partial(make, discrete_noise=self.discrete_noise)
-        solver = SHAPES if facts.problem.shaped and self.solver == "auto" else self.solver
+        solver = self._shaping if facts.problem.shaped and self.solver == "auto" else self.solver
         return choose_for_group(facts, budget, solver, make)
 
     # ------------------------------------------------------------ predict

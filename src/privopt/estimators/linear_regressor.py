@@ -11,6 +11,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted
 
 from privopt.estimators.linear_model import LinearModel, Targets
+from privopt.estimators.shapes import Shape, plain_additive
 
 EXPECTED_SIZE = 8.0
 """Size to expect of the parameters for rows of norm 1 and targets in [-1, 1]: a constant column of
@@ -20,6 +21,9 @@ height 1/3 alone reaches every target with 3. Only accuracy depends on it, and l
 
 class LinearRegressor(RegressorMixin, LinearModel):
     """A private linear regression. Losses see targets scaled to [-1, 1]."""
+
+    _shaping = "standardized_regression"
+    shapes_: list[Shape] | None
 
     def __init__(
         self,
@@ -39,6 +43,7 @@ class LinearRegressor(RegressorMixin, LinearModel):
         ledger: Any = None,
         dataset: str | None = None,
         discrete_noise: bool | str = "auto",
+        features: Any = "linear",
     ) -> None:
         super().__init__(
             epsilon,
@@ -57,12 +62,19 @@ class LinearRegressor(RegressorMixin, LinearModel):
             discrete_noise,
         )
         self.target_bounds = target_bounds
+        self.features = features
 
     def predict(self, X: Any) -> np.ndarray:
         """Predicted target of each row, within the target bounds."""
         check_is_fitted(self, "coef_")
         scores = self._scores(X, self.coef_[None, :], np.array([self.intercept_]))
         return np.clip(scores.ravel(), *self._ends())
+
+    def to_sklearn(self) -> Any:
+        plain, shapes = super().to_sklearn(), getattr(self, "shapes_", None)
+        return plain if shapes is None else plain_additive(plain, shapes)
+
+    to_sklearn.__doc__ = LinearModel.to_sklearn.__doc__
 
     def _ends(self) -> tuple[float, float]:
         """Lower and upper end of the targets."""
@@ -81,6 +93,9 @@ class LinearRegressor(RegressorMixin, LinearModel):
         """Half the distance of the target bounds: the unit in which losses see targets."""
         low, high = self._ends()
         return (high - low) / 2
+
+    def _unit_of_scores(self) -> float:
+        return self._half()
 
     def _targets(self, y: np.ndarray) -> Targets:
         low, high = self._ends()

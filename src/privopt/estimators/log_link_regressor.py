@@ -39,6 +39,7 @@ class LogLinkRegressor(LinearRegressor):
         ledger: Any,
         dataset: str | None,
         discrete_noise: bool | str,
+        features: Any,
     ) -> None:
         super().__init__(
             epsilon,
@@ -56,6 +57,7 @@ class LogLinkRegressor(LinearRegressor):
             ledger=ledger,
             dataset=dataset,
             discrete_noise=discrete_noise,
+            features=features,
         )
         self.alpha = alpha
 
@@ -83,12 +85,10 @@ class LogLinkRegressor(LinearRegressor):
         own = self._deviance(y, self.predict(X))
         return 1.0 - own / null if null > 0 else (1.0 if own == 0 else 0.0)
 
-    def to_sklearn(self) -> Any:
-        plain = super().to_sklearn()
+    def _plain(self) -> Any:
+        plain = super()._plain()
         plain._base_loss = plain._get_loss()
         return plain
-
-    to_sklearn.__doc__ = LinearRegressor.to_sklearn.__doc__
 
     def _ends(self) -> tuple[float, float]:
         low, high = super()._ends()

@@ -33,6 +33,10 @@ class Portable(BaseEstimator):
         the same, and so are predicted numbers within the target's bounds.
         """
         check_is_fitted(self, "coef_")
+        return self._plain()
+
+    def _plain(self) -> Any:
+        """An estimator of scikit-learn with the same coefficients."""
         room, _, name = self._sklearn_class.partition(".")
         kind = getattr(import_module(f"sklearn.{room}"), name)
         both = set(ALIKE) & set(kind().get_params()) & set(self.get_params(deep=False))

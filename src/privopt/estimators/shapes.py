@@ -131,14 +131,15 @@ def plain_additive(model: Any, shapes: list[Shape]) -> Any:
         extrapolation="constant",
         sparse_output=True,
     )
-    count = len(model.coef_[0])
+    count = model.coef_.shape[-1]
     columns = [one.column for one in shapes]
     parts = ColumnTransformer(
         [("columns", "passthrough", list(range(count))), ("bins", bins, columns)]
     )
     parts.fit(np.zeros((2, count)))
-    model.coef_ = np.hstack([model.coef_, *[one.values for one in shapes]])
-    model.n_features_in_ = model.coef_.shape[1]
+    tables = [one.values if model.coef_.ndim == 2 else one.values[0] for one in shapes]
+    model.coef_ = np.hstack([model.coef_, *tables])
+    model.n_features_in_ = model.coef_.shape[-1]
     if hasattr(model, "feature_names_in_"):
         del model.feature_names_in_
     return make_pipeline(parts, model)

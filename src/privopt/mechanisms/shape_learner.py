@@ -9,14 +9,14 @@ add only the sum of squared weights to the effective dimension.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from privopt.mechanisms.gate import Gate
 from privopt.mechanisms.on_grid import gaussian_noise, laplace_noise
-from privopt.oracle import ColumnHistograms, Oracle, ShapeTables
+from privopt.oracle import ColumnHistograms, Oracle, RowMap, ShapeTables
 from privopt.oracle.column_shapes import BINS, Shaped
 
 MOST = 4.0
@@ -51,6 +51,20 @@ class ShapeLearner:
     harmonics: int
     roughness: float
     discrete_noise: bool = False
+
+    def widen(
+        self, oracle: Oracle, gate: Gate, row_map: RowMap, clip: float
+    ) -> tuple[ShapeTables, RowMap]:
+        """Tables, and the map of rows that have their functions as features: these are centred and
+        scaled as they are, and clipped with their row, at ``clip`` times its root mean square."""
+        tables, variance = self.run(oracle, gate)
+        more = tables.width
+        return tables, replace(
+            row_map,
+            centre=np.append(row_map.centre, np.zeros(more)),
+            scale=np.append(row_map.scale, np.ones(more)),
+            clip_norm=math.hypot(row_map.clip_norm, clip * math.sqrt(variance)),
+        )
 
     def run(self, oracle: Oracle, gate: Gate) -> tuple[ShapeTables, float]:
         """One release through the gate; tables, and the sum of their released variances."""

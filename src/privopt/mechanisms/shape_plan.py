@@ -6,15 +6,18 @@ All of it follows from n, the budget and the number of shaped columns.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
 from privopt.facts import Facts
-from privopt.losses import Logistic
+from privopt.losses import CappedLogistic, Logistic, SmoothedHinge
 from privopt.mechanisms.objective_perturbation import Noise
-from privopt.oracle import ShapeTables
+from privopt.mechanisms.on_grid import choose_discrete
+from privopt.mechanisms.shape_learner import ShapeLearner
+from privopt.oracle import RowMap, ShapeTables
+from privopt.oracle.column_shapes import Shaped
 from privopt.privacy import Budget
 from privopt.privacy.kinds import GaussianKind, Kind, Pure
 from privopt.privacy.profiles import gaussian_mu
@@ -22,6 +25,7 @@ from privopt.privacy.profiles import gaussian_mu
 SHARE_OF_SHAPES = 0.05
 """Of mu^2 or epsilon, for the histograms of shaped columns."""
 HARMONICS: dict[Noise, int] = {"gaussian": 12, "pure": 4}
+FEW = 6
 ENOUGH_FOR_SHAPES, ENOUGH_FOR_ROUGH = 32.0, 256.0
 """n mu per shaped column below which shapes stay straight, and from which they may be rough."""
 
@@ -43,11 +47,18 @@ def planned_shapes(facts: Facts, plenty: float, noise: Noise, choices: dict[str,
     """None at all where noise would eat them. ``plenty`` is the linear model's n mu / p: a public
     rule."""
     many = len(facts.problem.shaped)
-    if not many or not isinstance(facts.problem.loss, Logistic):
+    if not many or isinstance(facts.problem.loss, CappedLogistic | SmoothedHinge):
         return Shapes()
     each = plenty * facts.p / many
-    usual = 0 if each < ENOUGH_FOR_SHAPES else HARMONICS[noise]
-    roughness = 1.5 if each < ENOUGH_FOR_ROUGH else 0.5
+    usual, roughness = HARMONICS[noise], 0.5
+    if each < ENOUGH_FOR_ROUGH:
+        # Measured: a regression loses less with few functions, a classifier with smooth ones.
+        if isinstance(facts.problem.loss, Logistic):
+            roughness = 1.5
+        else:
+            usual = min(usual, FEW)
+    if each < ENOUGH_FOR_SHAPES:
+        usual = 0
     harmonics, roughness = choices.pop("harmonics", usual), choices.pop("roughness", roughness)
     return Shapes(harmonics, roughness) if harmonics else Shapes()
 
@@ -66,8 +77,53 @@ def shape_noise(
     return multiplier, (GaussianKind(1 / multiplier, 1 / multiplier),)
 
 
+def in_integers(wish: bool | None, multiplier: float | None, facts: Facts) -> bool | None:
+    """The wish for all releases; False where the histograms have no room in integers."""
+    if multiplier is None or choose_discrete(wish, True, multiplier, facts.n):
+        return wish
+    return False
+
+
+class ShapeSettings(Protocol):
+    """What settings of a solver say of shapes."""
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def noise(self) -> Noise: ...
+    @property
+    def discrete_noise(self) -> bool: ...
+    @property
+    def shape_multiplier(self) -> float | None: ...
+    @property
+    def harmonics(self) -> int: ...
+    @property
+    def roughness(self) -> float: ...
+
+
+def shape_learner(settings: ShapeSettings, columns: tuple[Shaped, ...]) -> ShapeLearner | None:
+    """What learns the shapes that were planned; None where there are none."""
+    if settings.shape_multiplier is None:
+        return None
+    return ShapeLearner(
+        settings.n,
+        settings.noise,
+        settings.shape_multiplier,
+        columns,
+        settings.harmonics,
+        settings.roughness,
+        settings.discrete_noise,
+    )
+
+
 def by_bins(coefficients: np.ndarray, tables: ShapeTables) -> np.ndarray:
     """Coefficients of columns, of indicators of every bin of the shaped ones, and the constant."""
     plain = len(coefficients) - 1 - tables.width
     bins = tables.summed(coefficients[plain:-1]).ravel()
     return np.concatenate([coefficients[:plain], bins, coefficients[-1:]])
+
+
+def of_columns(row_map: RowMap, tables: ShapeTables | None) -> RowMap:
+    """The map of the columns alone."""
+    columns = slice(row_map.dimension - 1 - (tables.width if tables else 0))
+    return replace(row_map, centre=row_map.centre[columns], scale=row_map.scale[columns])

@@ -1,9 +1,10 @@
 """Pictures of an additive model: what each shaped column gives to the score, and its noise.
 
 All of it follows from the released model and the plan, so it costs no budget. The band is an
-estimate: the perturbed minimiser moves by about noise over curvature, and the curvature of a column
-of variance one, in rows that are clipped to C, is taken from the released rate of the classes. It
-leaves out the noise of the histograms and moments, and how columns depend on each other.
+estimate: the perturbed minimiser moves by about noise over curvature. The curvature of a column of
+variance one, in rows that are clipped to C, is 1 for a residual within its cap, and for classes
+follows from their released rate. It leaves out the noise of the histograms and moments, and how
+columns depend on each other.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from privopt.losses import CappedExponential
 from privopt.oracle import RowMap, ShapeTables
 from privopt.report.chart import GREY, Curves, Line
 from privopt.solvers.families.standardization import CURVATURE_LEFT
@@ -52,10 +52,10 @@ class Drawn:
 
 
 def drawn(model: Any, encoder: DeclaredColumns | None = None) -> tuple[Drawn, ...]:
-    """Shapes of a model of two classes, those that move the score most first; none of others. With
-    an encoder before the model, in the table's own names and units."""
+    """Shapes of a regression or a model of two classes, those that move the score most first; none
+    of others. With an encoder before the model, in the table's own names and units."""
     shapes = getattr(model, "shapes_", None)
-    if shapes is None or len(model.coef_) != 1:
+    if shapes is None or (model.coef_.ndim == 2 and len(model.coef_) != 1):
         return ()
     tables: ShapeTables = model._tables
     row_map: RowMap = model._row_map
@@ -63,7 +63,7 @@ def drawn(model: Any, encoder: DeclaredColumns | None = None) -> tuple[Drawn, ..
     found = []
     for j, shape in enumerate(shapes):
         middle = (shape.edges[1:] + shape.edges[:-1]) / 2
-        slope = model.coef_[0, shape.column]
+        slope = np.atleast_2d(model.coef_)[0, shape.column]
         score = slope * middle + shape.values[0]
         name = shape.name
         if encoder is not None:
@@ -91,17 +91,12 @@ def pictures(figures: Sequence[str], outputs: Sequence[str]) -> str:
 def _noise(model: Any, row_map: RowMap, tables: ShapeTables) -> np.ndarray:
     """Standard deviation of each bin's score."""
     public, clip = model.plan_.settings.public(), row_map.clip_norm
-    sigma = public["noise_multiplier"] * CappedExponential().lipschitz
+    sigma = public["noise_multiplier"] * model._lipschitz
     if public["noise"] == "pure":
         sigma *= math.sqrt(row_map.dimension + tables.width + 1)
     low, high = (np.array(side) for side in zip(*(end for _, *end in tables.columns), strict=True))
     indices = [index for index, _, _ in tables.columns]
-    declared = model._declared(len(row_map.centre))
-    middle = model.intercept_[0] + model.coef_[0] @ (
-        row_map.centre * declared.scale + declared.shift
-    )
-    rate = float(expit(-abs(middle)))
-    curved = 0.5 * max(rate, 0.01) * public["n"] * CURVATURE_LEFT / clip**2
+    curved = _curvature(model, row_map) * public["n"] * CURVATURE_LEFT / clip**2
     weights = np.arange(1.0, public["harmonics"] + 1) ** -public["roughness"]
     each = sigma / (curved * weights**2 + public["regularisation"])
     straight = sigma / (curved + public["regularisation"])
@@ -109,4 +104,15 @@ def _noise(model: Any, row_map: RowMap, tables: ShapeTables) -> np.ndarray:
     places = low[:, None] + bins * (high - low)[:, None]
     away = row_map.scale[indices, None] * (places - row_map.centre[indices, None])
     square = np.einsum("jbk,k->jb", tables.values**2, each**2) + (away * straight) ** 2
-    return np.sqrt(square) / clip
+    return np.sqrt(square) / clip * model._unit_of_scores()
+
+
+def _curvature(model: Any, row_map: RowMap) -> float:
+    """Mean curvature of a record's loss, about the model of the constant alone."""
+    if model.coef_.ndim == 1:
+        return 1.0
+    declared = model._declared(len(row_map.centre))
+    middle = model.intercept_[0] + model.coef_[0] @ (
+        row_map.centre * declared.scale + declared.shift
+    )
+    return 0.5 * max(float(expit(-abs(middle))), 0.01)

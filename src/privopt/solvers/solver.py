@@ -52,7 +52,8 @@ class Answer:
     """Parameters of every model, and what was released about rows: the map they were fitted on, or
     the norm they were clipped to (infinite if the model takes rows as they are). ``clipped``: the
     model takes mapped rows, shortened as in the run; otherwise it is linear in rows as they are.
-    With ``tables`` there are coefficients of every bin of the shaped columns before the constant's.
+    With ``tables`` there are coefficients of every bin of the shaped columns before the constant's,
+    and noise was in units of ``lipschitz``.
     """
 
     thetas: list[np.ndarray]
@@ -60,6 +61,7 @@ class Answer:
     data_norm: float | None = None
     clipped: bool = False
     tables: ShapeTables | None = None
+    lipschitz: float = 1.0
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return iter(self.thetas)

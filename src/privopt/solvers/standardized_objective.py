@@ -34,15 +34,21 @@ from privopt.losses import CappedExponential, CappedLogistic, Logistic, Loss, Sm
 from privopt.mechanisms import (
     Gate,
     ObjectivePerturbation,
-    ShapeLearner,
     Standardizer,
     choose_discrete,
     gaussian_noise,
     laplace_noise,
 )
 from privopt.mechanisms.objective_perturbation import Noise
-from privopt.mechanisms.shape_plan import by_bins, planned_shapes, shape_noise
-from privopt.oracle import CountPositive, Oracle, RowBounds, RowMap, ShapeTables
+from privopt.mechanisms.shape_plan import (
+    by_bins,
+    in_integers,
+    of_columns,
+    planned_shapes,
+    shape_learner,
+    shape_noise,
+)
+from privopt.oracle import CountPositive, Oracle, RowBounds, RowMap
 from privopt.privacy import Budget
 from privopt.privacy.kinds import Kind
 from privopt.privacy.profiles import gaussian_mu
@@ -154,14 +160,9 @@ class StandardizedObjective(Solver):
         if linear:
             labels = min(max(_enough_for_rate(facts, budget, noise), labels), MOST_FOR_LABELS)
         multipliers, prior = before(facts, budget, noise, (norms, moments, labels))
-        choices["discrete_noise"] = choose_for_all(
-            choices.get("discrete_noise"), facts, noise, multipliers
-        )
         multiplier, kinds = shape_noise(facts, budget, noise, shapes)
-        if multiplier is not None and not choose_discrete(
-            choices["discrete_noise"], True, multiplier, facts.n
-        ):
-            choices["discrete_noise"] = False
+        wish = choose_for_all(choices.get("discrete_noise"), facts, noise, multipliers)
+        choices["discrete_noise"] = in_integers(wish, multiplier, facts)
         loss, size = _loss(facts.problem), SOLUTION_SIZE * (1 - half / 2)
         wider = replace(facts, p=facts.p + shapes.harmonics * len(facts.problem.shaped))
         inner = _inner_facts(wider, loss, clip * size, (*prior, *kinds))
@@ -209,8 +210,9 @@ class StandardizedObjective(Solver):
         )
         row_map = replace(standardizer.run(oracles[0], gate), shortening=settings.shortening)
         tables = None
-        if settings.shape_multiplier is not None:
-            tables, row_map = self._shape(oracles[0], gate, row_map, problem, settings)
+        learner = shape_learner(settings, problem.shaped)
+        if learner is not None:
+            tables, row_map = learner.widen(oracles[0], gate, row_map, settings.clip)
             oracles = [oracle.shaped(tables) for oracle in oracles]
         thetas = []
         for done, oracle in enumerate(oracles, 1):
@@ -220,38 +222,9 @@ class StandardizedObjective(Solver):
             thetas.append(coefficients if tables is None else by_bins(coefficients, tables))
             tick(done, len(oracles))
         clipped = isinstance(problem.loss, CappedLogistic)
-        features = row_map.dimension - 1 - (tables.width if tables else 0)
-        plain = replace(row_map, centre=row_map.centre[:features], scale=row_map.scale[:features])
-        return Answer(thetas, plain, clipped=clipped, tables=tables)
-
-    def _shape(
-        self,
-        oracle: Oracle,
-        gate: Gate,
-        row_map: RowMap,
-        problem: Problem,
-        settings: StandardizedSettings,
-    ) -> tuple[ShapeTables, RowMap]:
-        """Functions of the shaped columns, and the map of rows that have them as features: they are
-        centred and scaled as they are, and clipped with their row."""
-        assert settings.shape_multiplier is not None
-        learner = ShapeLearner(
-            settings.n,
-            settings.noise,
-            settings.shape_multiplier,
-            problem.shaped,
-            settings.harmonics,
-            settings.roughness,
-            settings.discrete_noise,
-        )
-        tables, variance = learner.run(oracle, gate)
-        more = tables.width
-        return tables, replace(
-            row_map,
-            centre=np.append(row_map.centre, np.zeros(more)),
-            scale=np.append(row_map.scale, np.ones(more)),
-            clip_norm=math.hypot(row_map.clip_norm, settings.clip * math.sqrt(variance)),
-        )
+        plain = of_columns(row_map, tables)
+        cap = _loss(problem).lipschitz
+        return Answer(thetas, plain, clipped=clipped, tables=tables, lipschitz=cap)
 
     def _one(
         self,

@@ -49,6 +49,14 @@ from privopt.mechanisms import (
     norm_gamma_noise,
 )
 from privopt.mechanisms.objective_perturbation import Noise
+from privopt.mechanisms.shape_plan import (
+    by_bins,
+    in_integers,
+    of_columns,
+    planned_shapes,
+    shape_learner,
+    shape_noise,
+)
 from privopt.oracle import LabelMoments, Oracle, RowBounds, RowMap
 from privopt.privacy import Budget, Refused
 from privopt.problem import Problem
@@ -87,6 +95,9 @@ class RegressionSettings(ObjectiveSettings):
     n: int
     plenty: float
     clip: float
+    shape_multiplier: float | None = None
+    harmonics: int = 0
+    roughness: float = 0.0
 
 
 class StandardizedRegression(Solver):
@@ -153,17 +164,21 @@ class StandardizedRegression(Solver):
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> RegressionSettings:
         clip: float = choices.pop("clip", CLIP)
         noise: Noise = choices.pop("noise", "pure" if budget.pure else "gaussian")
-        multipliers, prior = before(facts, budget, noise, SHARES[noise])
-        choices["discrete_noise"] = choose_for_all(
-            choices.get("discrete_noise"), facts, noise, multipliers
-        )
         plenty = facts.plenty(budget, noise == "pure")
+        shapes = planned_shapes(facts, plenty, noise, choices)
+        dilution = shapes.dilution(facts)
+        plenty /= dilution
+        multipliers, prior = before(facts, budget, noise, SHARES[noise])
+        multiplier, kinds = shape_noise(facts, budget, noise, shapes)
+        wish = choose_for_all(choices.get("discrete_noise"), facts, noise, multipliers)
+        choices["discrete_noise"] = in_integers(wish, multiplier, facts)
         typical = _given(facts.problem.loss.typical(plenty))
-        size = clip * math.sqrt(facts.p) * typical.size
+        size = clip * math.sqrt(facts.p * dilution) * typical.size
         inner = replace(
             facts,
             problem=Problem(typical.loss, data_norm=1.0, theta_norm=size),
-            prior=prior,
+            p=facts.p + shapes.harmonics * len(facts.problem.shaped),
+            prior=(*prior, *kinds),
         )
         last = objective_settings(self.name, inner, budget, {"noise": noise, **choices})
         return RegressionSettings(
@@ -174,6 +189,9 @@ class StandardizedRegression(Solver):
             n=facts.n,
             plenty=plenty,
             clip=clip,
+            shape_multiplier=multiplier,
+            harmonics=shapes.harmonics,
+            roughness=shapes.roughness,
         )
 
     def run(
@@ -206,10 +224,16 @@ class StandardizedRegression(Solver):
             discrete_noise=settings.discrete_noise,
         )
         row_map, blur = standardizer.learn(oracles[0], gate)
-        thetas = []
+        tables = None
+        learner = shape_learner(settings, problem.shaped)
+        if learner is not None:
+            tables, row_map = learner.widen(oracles[0], gate, row_map, settings.clip)
+            oracles = [oracle.shaped(tables) for oracle in oracles]
+        thetas, lipschitz = [], 1.0
         for done, oracle in enumerate(oracles, 1):
             mean, deviation, doubt = self._labels(oracle, gate, settings)
             standard = _given(problem.loss.standard(mean, deviation, settings.plenty))
+            lipschitz = standard.loss.lipschitz
             joint = replace(
                 row_map,
                 label_centre=standard.centre,
@@ -223,9 +247,10 @@ class StandardizedRegression(Solver):
                 theta[-1] *= _kept(row_map, theta, doubt, blur)
             coefficients = row_map.backward(theta) / row_map.clip_norm
             coefficients[-1] = (coefficients[-1] + standard.offset) / problem.intercept
-            thetas.append(coefficients)
+            thetas.append(coefficients if tables is None else by_bins(coefficients, tables))
             tick(done, len(oracles))
-        return Answer(thetas, data_norm=math.inf)
+        plain = of_columns(row_map, tables)
+        return Answer(thetas, plain, math.inf, tables=tables, lipschitz=lipschitz)
 
     def _labels(
         self, oracle: Oracle, gate: Gate, settings: RegressionSettings
@@ -289,9 +314,10 @@ def _ridge(
     steeper = standard.loss.lipschitz / standard.size * typical.size / typical.loss.lipschitz
     pull = np.full(row_map.dimension, max(steeper**1.25 - 1, 0.0) * settings.regularisation)
     units = 1.0 if problem.units is None else np.array(problem.units)
-    to_columns = row_map.scale / (row_map.clip_norm * units)
+    columns = slice(row_map.dimension - 1 - settings.harmonics * len(problem.shaped))
+    to_columns = row_map.scale[columns] / (row_map.clip_norm * units)
     counted = min(settings.clip, 1.0) ** 2  # weight of a record as long as the root mean square
-    pull[:-1] += counted * settings.n * problem.l2 / standard.unit * to_columns**2
+    pull[columns] += counted * settings.n * problem.l2 / standard.unit * to_columns**2
     return pull
 
 
