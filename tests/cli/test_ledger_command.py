@@ -58,7 +58,7 @@ def test_fit_pays_and_is_refused(csv, path, tmp_path):
     assert run(*fit, "--ledger", path, "--dataset", "people").exit_code == 0
     certificate = tmp_path / "model.certificate.json"
     assert Certificate.from_json(certificate.read_text()).ledger["dataset"] == "people"
-    complains(run(*fit, "--ledger", path), "the budget of 'people' is short")
+    complains(run(*fit, "--force", "--ledger", path), "the budget of 'people' is short")
     shown = text_of(run("ledger", "show", path))
     for words in (
         "people",
@@ -71,8 +71,8 @@ def test_fit_pays_and_is_refused(csv, path, tmp_path):
         assert words in shown
     verified = text_of(run("ledger", "verify", path, "--certificate", certificate))
     assert "3 entries, every hash is right" in verified
-    complains(run(*fit, "--dataset", "people"), "give ledger=")
-    complains(run(*fit, "--ledger", tmp_path / "none.db"), "there is no ledger")
+    complains(run(*fit, "--force", "--dataset", "people"), "give ledger=")
+    complains(run(*fit, "--force", "--ledger", tmp_path / "none.db"), "there is no ledger")
 
 
 def test_create_says_how_fits_add_up(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -447,3 +448,31 @@ def test_no_command_quotes_a_cell(folder, table, column, cell, suffix):
         for canary in ("HIV", "271828", "7,1828"):
             assert canary not in text, arguments
     assert "HIV" not in (folder / "new.toml").read_text()
+
+
+def test_what_is_there_is_not_replaced_unasked(folder):
+    """Before a budget is spent, and for all files that would be written."""
+    fit = (*FIT, "--bounds", "bounds.toml")
+    assert run(*fit).exit_code == 0
+    for name in ("model.skops", "model.certificate.json"):
+        before = Path(name).read_bytes()
+        complains(run(*fit), "model.skops is there already")
+        assert Path(name).read_bytes() == before
+    Path("model.skops").unlink()
+    complains(run(*fit), "model.certificate.json is there already")
+    assert run(*fit, "--force").exit_code == 0
+    assert run("predict", "model.skops", "data.csv").exit_code == 0
+    complains(run("predict", "model.skops", "data.csv"), "scores.csv is there already")
+
+
+def test_ids_travel_with_the_scores(folder):
+    assert run(*FIT, "--bounds", "bounds.toml").exit_code == 0
+    done = run("predict", "model.skops", "data.csv", "--keep", "name")
+    assert done.exit_code == 0
+    lines = Path("scores.csv").read_text().splitlines()
+    source = Path("data.csv").read_text().splitlines()
+    assert lines[0].startswith('"name","prediction"')
+    place = source[0].replace('"', "").split(",").index("name")
+    kept = [line.split(",")[0].strip('"') for line in lines[1:]]
+    assert kept == [line.split(",")[place].strip('"') for line in source[1:]]
+    complains(run("predict", "model.skops", "data.csv", "--keep", "nme", "--force"), "'nme'")

@@ -13,8 +13,10 @@ from privopt.cli.options import (
     DataFile,
     Delta,
     Epsilon,
+    Force,
     Neighbouring,
     Relation,
+    check_writable,
     console,
     plain_errors,
     progress,
@@ -75,6 +77,7 @@ def fit(
     dataset: Annotated[
         str | None, typer.Option(help="Name of the budget; may be left out if there is one.")
     ] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Fit a private model to a CSV or Parquet file; write the model and its certificate."""
@@ -105,8 +108,8 @@ def fit(
         pipeline = learn.build(schema, model, settings)
         _check_users(users, rows_per_user, schema, types, data.name)
         certificate_file = out.with_suffix(".certificate.json")
-        for path in filter(None, (out, report)):
-            _check_writable(path)
+        for path in filter(None, (out, certificate_file, report)):
+            check_writable(path, force)
         owners = {} if users is None else {users: "text"}  # ids as they are written
         table = read_table(data, schema.file_types | owners)
         with progress("fitting"):
@@ -221,13 +224,6 @@ def _check_users(
                 f"{users!r} says whose row it is, so the model must not see it: declare it with "
                 'kind = "ignored".'
             )
-
-
-def _check_writable(path: Path) -> None:
-    """Before the budget is spent: afterwards it would be too late."""
-    if path.is_dir():
-        raise ValueError(f"{str(path)!r} is a folder: name a file to write.")
-    path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _write(pipeline: Any, out: Path, certificate_file: Path, report: Path | None) -> None:

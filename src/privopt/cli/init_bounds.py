@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from privopt.cli.options import DataFile, console, plain_errors
+from privopt.cli.options import DataFile, Force, check_writable, console, plain_errors
 
 
 class Task(StrEnum):
@@ -23,7 +23,7 @@ def init_bounds(
     target: Annotated[str, typer.Option(help="Name of the column to predict.")],
     task: Annotated[Task | None, typer.Option(help="Else you say it in the file.")] = None,
     out: Annotated[Path, typer.Option(help="Where to write.")] = Path("bounds.toml"),
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    force: Force = False,
 ) -> None:
     """Write bounds.toml with the names of the columns, for you to fill in.
 
@@ -35,10 +35,7 @@ def init_bounds(
     from privopt.tables.schema import UNKNOWN, check_target
 
     with plain_errors():
-        if out.exists() and not force:
-            raise ValueError(
-                f"{out} is there already: take another --out, or --force to replace it."
-            )
+        check_writable(out, force)
         types = column_types(data)
         check_target(target, types, data.name)
         text = template(types, target, data.name, None if task is None else task.value)

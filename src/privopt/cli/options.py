@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -32,7 +33,14 @@ class LossName(StrEnum):
     squared = "squared"
 
 
-Epsilon = Annotated[float, typer.Option(help="Privacy loss epsilon, positive.")]
+Epsilon = Annotated[
+    float,
+    typer.Option(
+        help="Privacy loss epsilon, positive. At 1 nobody who guesses whether a record was there "
+        "is right in more than 74 of 100 cases; at 0.1 in 53. See docs/how-to-choose."
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace files that are there.")]
 Delta = Annotated[float, typer.Option(help="Delta in [0, 1); 0 is pure privacy.")]
 Neighbouring = Annotated[Relation, typer.Option(help="What may change between neighbours.")]
 DataFile = Annotated[Path, typer.Argument(help="CSV or Parquet file.")]
@@ -56,6 +64,17 @@ def plain_errors() -> Iterator[None]:
         text = f"[red]error:[/red] {escape(str(problem))}"  # a column's name may hold brackets
         complaints.print(text, highlight=False, soft_wrap=True)
         raise typer.Exit(2) from None
+
+
+def check_writable(path: Path, force: bool) -> None:
+    """Before the budget is spent: afterwards it would be too late."""
+    if path.is_dir():
+        raise ValueError(f"{str(path)!r} is a folder: name a file to write.")
+    if path.exists() and not force:
+        raise ValueError(f"{path} is there already: take another name, or --force to replace it.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=path.parent):  # a read-only folder, a full disk
+        pass
 
 
 def loaded(path: Path) -> Any:

@@ -9,7 +9,9 @@ import typer
 
 from privopt.cli.options import (
     DataFile,
+    Force,
     ModelFile,
+    check_writable,
     complaints,
     console,
     loaded,
@@ -25,6 +27,11 @@ def predict(
     model: ModelFile,
     data: DataFile,
     out: Annotated[Path, typer.Option(help="CSV or Parquet file to write.")] = Path("scores.csv"),
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(help="A column to copy next to the scores, such as an id; may be repeated."),
+    ] = None,
+    force: Force = False,
 ) -> None:
     """Predict a class with its probabilities, or a number, for every row of a file.
 
@@ -47,7 +54,10 @@ def predict(
         wanted = [name for name, kind in kinds.items() if kind != "ignored"]
         types = column_types(data)
         _check_columns(wanted, types, data.name)
-        extra = [name for name in types if name not in wanted]
+        kept = keep or []
+        _check_columns(kept, types, data.name, "")
+        check_writable(out, force)
+        extra = [name for name in types if name not in (*wanted, *kept)]
         if extra:
             complaints.print(
                 f"note: columns the model does not use are ignored: {', '.join(extra)}",
@@ -55,17 +65,24 @@ def predict(
                 highlight=False,
                 soft_wrap=True,
             )
-        table = read_table(data, {name: FILE_TYPES[kinds[name]] for name in wanted})
-        write_table(_scores(pipeline, table), out)
+        known = {name: FILE_TYPES[kinds[name]] for name in wanted}
+        table = read_table(data, dict.fromkeys(kept, "text") | known)
+        beside = {name: table.column(name) for name in kept}
+        scores = _scores(pipeline, table.select(wanted))
+        if twice := beside.keys() & scores.keys():
+            raise ValueError(f"--keep {min(twice)}: the answer has a column of that name.")
+        write_table(beside | scores, out)
         console.print(f"wrote {out}: {table.num_rows} predictions", markup=False, highlight=False)
 
 
-def _check_columns(wanted: list[str], present: Any, file: str) -> None:
+def _check_columns(
+    wanted: list[str], present: Any, file: str, why: str = ", which the model was fitted to"
+) -> None:
     from privopt.tables.schema import did_you_mean
 
     for name in wanted:
         if name not in present:
-            hint = did_you_mean(name, present) or ", which the model was fitted to."
+            hint = did_you_mean(name, present) or f"{why}."
             raise ValueError(f"{file} has no column {name!r}{hint}")
 
 
