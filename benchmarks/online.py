@@ -84,21 +84,8 @@ def real(name: str, batch: int, figures: list[Figure]) -> dict[str, np.ndarray]:
         traces[label] = np.mean([trace for trace, _ in runs], axis=0)
         figures.append(Figure(f"{name}, {label}: average regret", float(traces[label][-1])))
         figures.append(Figure(f"  {score} of predictions", float(np.mean([s for _, s in runs]))))
-        if name == "electricity" and epsilon is not None:
-            figures.append(Figure("  its bound", bound_of(steps, batch, X.shape[1], epsilon)))
         console.print(f"{name}, {label}: regret {traces[label][-1]:.4f}")
     return traces
-
-
-def bound_of(steps: int, batch: int, features: int, epsilon: float) -> float:
-    """The bound on the average regret of the logistic model that ``made`` makes."""
-    problem = Problem(Logistic(), L2Ball(5 / math.hypot(1, 1 / 3)), intercept=1 / 3)
-    facts = Facts(problem, steps * batch, features + 1, "zero_out")
-    noise = named("auto", steps, RULE)
-    multiplier = math.sqrt(noise.sensitivity_squared(RULE)) / gaussian_mu(epsilon, DELTA)
-    task = Task(facts, Budget(epsilon, DELTA), 1, facts.lipschitz(), 0.0, 0.0)
-    norms = multiplier * noise.row_norms()
-    return task.regret(steps, norms, task.best(steps, norms))
 
 
 def plot(traces: dict[str, dict[str, np.ndarray]]) -> None:

@@ -69,13 +69,22 @@ def _adult(home: Path) -> DataSet:
     return DataSet("adult", *parts, (0.0, 1.0))
 
 
-def _forests(home: Path) -> DataSet:
+def _forest_stream(home: Path) -> tuple[Any, ...]:
     """Seven kinds of forest, numbered from 1."""
     with np.load(home / "covtype_93k" / "covtype_93k.npz") as data:
         X, y = data["X"].astype(float), data["y"].astype(int)
         low, high = np.zeros(X.shape[1]), np.ones(X.shape[1])
         low[:10], high[:10] = data["col_min"], data["col_max"]
-    return _split("covtype", X, y, (low, high))
+    return X, y, (low, high)
+
+
+def _forests(home: Path) -> DataSet:
+    return _split("covtype", *_forest_stream(home))
+
+
+def _covtype_stream(home: Path) -> tuple[Any, ...]:
+    X, y, bounds = _forest_stream(home)
+    return X, (y == 2).astype(int), bounds
 
 
 def _covtype(home: Path) -> DataSet:
@@ -316,5 +325,6 @@ CLASSES: dict[str, Callable[[Path], DataSet]] = {
 }
 STREAMS: dict[str, Callable[[Path], tuple[Any, ...]]] = {
     "electricity": _electricity_stream,
+    "covtype": _covtype_stream,
     "bike": _bike_stream,
 }

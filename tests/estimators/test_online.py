@@ -174,7 +174,7 @@ def test_replay_on_hostile_neighbours(kind, relation, n_steps):
 def test_the_logistic_model_is_dp_ftrl_on_the_stream():
     """Each model from the tape by hand: projected sum of released gradients over lambda."""
     X, y = circle(200)
-    model = logistic(n_steps=8, fit_intercept=False, momentum=0.0)
+    model = logistic(n_steps=8, fit_intercept=False, average="last")
     _, tape = record(lambda X, y: feed(model, X, y, 0, 8), (X, y))
     total = sum(release.result for release in tape.releases)
     leader = model._run.leaders[0]
@@ -232,21 +232,23 @@ def test_fit_is_a_pass_in_order():
 
 def test_averages_of_models():
     X, y = circle(100)
-    last, models = logistic(), []
+    last, models = logistic(average="last"), []
     for batch in range(4):
         feed(last, X, y, batch, batch + 1)
         models.append(last.coef_)
-    averaged = feed(logistic(average=True), X, y, 0, 4)
+    averaged = feed(logistic(average="all"), X, y, 0, 4)
     np.testing.assert_allclose(averaged.coef_, np.mean(models, axis=0), rtol=1e-12)
+    recent = feed(logistic(), X, y, 0, 4)  # the window holds more iterates than these
+    np.testing.assert_allclose(recent.coef_, averaged.coef_, rtol=1e-12)
 
 
 def test_frames_bounds_and_sparse_rows():
     X, y = circle(100)
     frame = pd.DataFrame(50 + 40 * X, columns=["a", "b"])
     named_bounds = {"a": (10, 90), "b": (10, 90)}
-    model = logistic(bounds=named_bounds)
+    model = logistic(bounds=named_bounds, fit_intercept=False)
     model.partial_fit(frame[:50], y[:50]).partial_fit(frame[50:], y[50:])
-    plain = logistic()
+    plain = logistic(fit_intercept=False)
     plain.partial_fit(X[:50], y[:50]).partial_fit(X[50:], y[50:])
     np.testing.assert_allclose(model.predict_proba(frame), plain.predict_proba(X), atol=1e-6)
     assert model.feature_names_in_.tolist() == ["a", "b"]

@@ -87,6 +87,9 @@ def _train(noise: str, batches: str, **more: Any) -> Any:
 ROADS = {
     **{name: partial(_fit, name) for name in CASES},
     "OnlineLogisticRegression, batches": partial(_batches, privopt.OnlineLogisticRegression, TWO),
+    "OnlineLogisticRegression, standardised": partial(
+        _batches, privopt.OnlineLogisticRegression, TWO, bounds=(-3.0, 3.0)
+    ),
     "OnlineLinearRegression, batches": partial(
         _batches, privopt.OnlineLinearRegression, GROUPS["number"]
     ),

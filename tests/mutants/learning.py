@@ -6,20 +6,21 @@ import copy
 import math
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from privopt import OnlineLogisticRegression, Refused, durable
-from privopt.audit import record
+from privopt.audit import hostile_pairs, record, replay
 from privopt.estimators.online_model import OnlineModel
 from privopt.estimators.online_run import OnlineRun, Recipe
 from privopt.estimators.participants import Participants
 from privopt.mechanisms import correlated
 from privopt.mechanisms.checkpoint import Checkpoint
 from privopt.noise import narrow_gaussian, source_for
-from privopt.oracle import moments
+from privopt.oracle import Embedded, mapped, moments
 from privopt.oracle.moments import LeastSquaresMoments
 from privopt.privacy import Accountant, Log, spend
 from privopt.privacy.factorizations import open_ended
@@ -72,6 +73,38 @@ def certified() -> str | None:
         return f"a budget of 1 is spent with {spent:.3g}"
     certificate = online.privacy_.epsilon
     return f"{spent:.3g} left, {certificate:.3g} certified" if spent > certificate + 1e-9 else None
+
+
+def standardised() -> str | None:
+    """Replay of a stream that learns to centre and scale its rows."""
+    how = {"bounds": (-1.0, 1.0), "batch_size": 16, "nan_policy": "empty", "n_steps": 4}
+    for relation in ("zero_out", "replace_one"):
+
+        def run(X: np.ndarray, y: np.ndarray, relation: str = relation) -> Any:
+            online = OnlineLogisticRegression(
+                1.0, DELTA, neighbouring=relation, random_state=0, **how
+            )
+            y = np.where(np.nan_to_num(y) > 0, 1.0, -1.0)
+            for start in range(0, len(X), 16):
+                online.partial_fit(X[start : start + 16], y[start : start + 16], classes=[-1, 1])
+            return online.coef_
+
+        for pair in hostile_pairs(relation, classification=True):
+            if found := replay(run, pair):
+                return f"{pair.name}: {found[0]}"
+    return None
+
+
+def cut() -> str | None:
+    """The noise of batches that are cut covers a record wherever it stands in its batches."""
+    rule = Participation.separated(2, 2)
+    recipe = feed(model(), 1)._run.recipe
+    recipe = replace(recipe, rule=rule, parts=3, noise="sqrt_toeplitz")
+    C = recipe.factorization().encode(np.eye(24))
+    pairs = [(a, b) for a in range(24) for b in range(a + 1, 24) if b // 3 - a // 3 >= 2]
+    worst = max(float(np.sum((C[:, a] + C[:, b]) ** 2)) for a, b in pairs)
+    charged = recipe.factorization().sensitivity_squared(recipe.rule_of_parts)
+    return f"{worst:.4g} moved, {charged:.4g} charged" if worst > charged * (1 + 1e-9) else None
 
 
 def both_accounted() -> str | None:
@@ -174,6 +207,12 @@ def _one_model(recipe: Recipe, factorization: Any, spent: Any = ()) -> float:
     return _MULTIPLIER(recipe, factorization, spent) / math.sqrt(recipe.models)
 
 
+def _whole_batches_apart(recipe: Recipe) -> Participation:
+    return Participation.separated(
+        recipe.rule.times, recipe.rule.min_separation_steps * recipe.parts
+    )
+
+
 def learning() -> Iterator[Mutant]:
     for solver in ("dp_ftrl", SQUARES):
         half = ((correlated, "narrow_gaussian", _half),)
@@ -213,6 +252,24 @@ def learning() -> Iterator[Mutant]:
         ((Recipe, "multiplier", _one_model),),
         certified,
         "certificate",
+    )
+    yield Mutant(
+        "online: moments count as one vector of norm 1",
+        ((Embedded, "unit", property(lambda question: 1.0)),),
+        standardised,
+        "replay",
+    )
+    yield Mutant(
+        "online: gradients of mapped rows are not shortened",
+        ((mapped, "shorten", lambda lengths, bound, dimension: 4.0 + 0 * lengths),),
+        standardised,
+        "replay",
+    )
+    yield Mutant(
+        "online: batches that are cut stay as far apart as their parts",
+        ((Recipe, "rule_of_parts", property(_whole_batches_apart)),),
+        cut,
+        "charge",
     )
     yield Mutant(
         "online: a given-up stream is not accounted",

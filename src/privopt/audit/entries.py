@@ -224,11 +224,14 @@ def _private_norm(generator: Generator) -> dict[str, Any]:
     return {"data_norm": "private"}
 
 
-def _online(name: str) -> Callable[[Budget, Generator], Call]:
+def _online(
+    name: str, options: Callable[[Generator], dict[str, Any]] = _nothing
+) -> Callable[[Budget, Generator], Call]:
     def make(budget: Budget, generator: Generator) -> Call:
         size = int(generator.integers(3, N))
         steps = -(-N // size)
         known: dict[str, Any] = {"n_steps": steps, "batch_size": size, "nan_policy": "empty"}
+        known |= options(generator)
         if name == "OnlineLogisticRegression":
             known["classes"] = list(LABELS)
         estimator = getattr(privopt, name)
@@ -341,7 +344,9 @@ ENTRIES: dict[str, tuple[Make, ...]] = {
         _prefix_sums(noise)
         for noise in ("independent", "tree", "honaker", "sqrt_toeplitz", "banded", "blt")
     ),
-    "OnlineLogisticRegression": (_online("OnlineLogisticRegression"),),
+    "OnlineLogisticRegression": tuple(
+        _online("OnlineLogisticRegression", options) for options in (_norm, _bounds)
+    ),
     "OnlineLinearRegression": (_online("OnlineLinearRegression"),),
     "PrivateSearchCV": (_search,),
     "LogisticRegression": tuple(

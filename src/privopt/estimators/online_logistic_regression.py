@@ -10,22 +10,33 @@ import numpy as np
 from privopt.estimators.linear_classifier import LinearClassifier
 from privopt.estimators.linear_model import Targets
 from privopt.estimators.online_model import OnlineModel
-from privopt.estimators.online_run import OnlineRun, Recipe
+from privopt.estimators.online_run import Recipe
 from privopt.estimators.probabilities import probabilities
-from privopt.facts import Facts
+from privopt.estimators.stream_leader import StreamLeader
+from privopt.geometry import Domain, L2Ball, WholeSpace
 from privopt.losses import Logistic
-from privopt.oracle import ClippedGradient, Query
+from privopt.mechanisms.correlated import WIDER
+from privopt.oracle import ClippedGradient, Embedded, Query, RowBounds
+from privopt.privacy.factorizations.open_ended import OpenEnded
 from privopt.problem import Problem
-from privopt.solvers.families.leaders import Leader, Task, check_leader, delay
+from privopt.solvers.families.leaders import check_leader
+
+ROWS = 50
+"""Rows of a step of the noise; larger batches are cut into steps."""
+MOST_PARTS = 20
+RECENT, LEAST_WINDOW = 200, 10
+"""Records for each coordinate whose iterates are averaged, and how many iterates at least."""
 
 
 class OnlineLogisticRegression(OnlineModel, LinearClassifier):
     """Differentially private logistic regression, learned batch by batch.
 
-    Each call of ``partial_fit`` is one step of DP-FTRL: the clipped gradient of the batch is
-    released with noise that is correlated over the steps, so that records may come in any order,
-    and no sampling or shuffling is assumed. All steps together cost one budget; the certificate
-    ``privacy_`` and ``epsilon_spent()`` say at every moment what has been spent.
+    Each call of ``partial_fit`` is one step of DP-FTRL, or several where the batch is large:
+    clipped gradients are released with noise that is correlated over the steps, so that records may
+    come in any order, and no sampling or shuffling is assumed. With ``bounds`` the first steps
+    learn to centre and scale the columns; until then models are constant. All steps together cost
+    one budget; the certificate ``privacy_`` and ``epsilon_spent()`` say at every moment what has
+    been spent.
 
     Parameters
     ----------
@@ -38,7 +49,8 @@ class OnlineLogisticRegression(OnlineModel, LinearClassifier):
         open-ended: the budget holds for ever, for about 2.5 times the noise.
     batch_size : int, optional
         Public number of rows in a batch, by which gradients are divided. Smaller batches are
-        allowed. Default: that of the first batch.
+        allowed. Default: that of the first batch. A larger one is cut into steps of about 50 rows,
+        20 steps at most, so that it matters little how a stream is cut into batches.
     max_participations : int, default=1
         In how many steps one record may take part.
     min_separation_steps : int, default=1
@@ -50,17 +62,23 @@ class OnlineLogisticRegression(OnlineModel, LinearClassifier):
     data_norm : float, default=1.0
         Public bound on the l2 norm of a row; longer rows are scaled down to it.
     bounds : pair or mapping, optional
-        Public bounds of the columns, which are scaled to [-1, 1] before ``data_norm`` applies.
+        Public bounds of the columns. With bounds and an intercept the first steps of the stream, a
+        twentieth of it at most, learn privately to centre and scale the columns, which is far more
+        accurate than any ``data_norm`` one could guess; that is then not used.
     fit_intercept : bool, default=True
         Adds a constant column of height ``data_norm / 3``; it counts in the row's norm.
     radius : float, optional
-        Public radius of the ball that holds the models. Default: 5 / (norm of a row).
+        Public radius of the ball that holds the models. Default: 5 / (norm of a row), or
+        5 sqrt(columns + 1) for standardised rows.
+    step_size : float, default=4.0
+        Of a step of 50 rows or more, in units of 1 / (smoothness of the mean loss).
     momentum : float, default=0.0
         In [0, 1). Averages the running sums, which smooths the models.
     noise : str, default="auto"
         Name of the correlated noise: auto, independent, tree, honaker, sqrt_toeplitz, banded, blt.
-    average : bool, default=False
-        Whether ``coef_`` is the average of all models so far instead of the last one.
+    average : {"recent", "last", "all"}, default="recent"
+        Whether ``coef_`` is the mean of the iterates of the last 200 records for each column, the
+        last iterate, or the mean of all models so far.
     classes : array-like, optional
         The public list of labels; otherwise given to the first ``partial_fit``.
     nan_policy : {"raise", "empty"}, default="raise"
@@ -122,9 +140,10 @@ class OnlineLogisticRegression(OnlineModel, LinearClassifier):
         bounds: Any = None,
         fit_intercept: bool = True,
         radius: float | None = None,
+        step_size: float = 4.0,
         momentum: float = 0.0,
         noise: str = "auto",
-        average: bool = False,
+        average: str = "recent",
         classes: Any = None,
         nan_policy: str = "raise",
         checkpoint: Any = None,
@@ -143,6 +162,7 @@ class OnlineLogisticRegression(OnlineModel, LinearClassifier):
         self.bounds = bounds
         self.fit_intercept = fit_intercept
         self.radius = radius
+        self.step_size = step_size
         self.momentum = momentum
         self.noise = noise
         self.average = average
@@ -206,41 +226,74 @@ class OnlineLogisticRegression(OnlineModel, LinearClassifier):
             self.classes = declared[0]
         return self._targets(y)
 
+    # ------------------------------------------------------------ rows
+    @property
+    def _standardized(self) -> bool:
+        """Whether the stream learns to centre and scale its rows."""
+        return self.bounds is not None and self.fit_intercept
+
+    def _problem(self, n: int, features: int) -> Problem:
+        if not self._standardized:
+            return super()._problem(n, features)
+        longest = math.sqrt(features) * (1 + 1e-9)  # of entries in [-1, 1]: shortens none
+        return Problem(self._loss(), data_norm=longest, intercept=1.0, column_bounds=1.0)
+
+    def _bounds(self, problem: Problem) -> RowBounds:
+        if self._standardized:
+            return RowBounds(math.inf, problem.intercept)  # clipped by each question
+        return super()._bounds(problem)
+
+    def _domain(self) -> Domain:
+        return WholeSpace() if self._standardized else super()._domain()
+
+    def _parts(self, batch: int) -> int:
+        return min(MOST_PARTS, max(1, round(batch / ROWS)))
+
+    # ------------------------------------------------------------ steps
     def _query(self, problem: Problem) -> Query:
-        return ClippedGradient(problem.loss, problem.loss.lipschitz * problem.size)
+        gradient = self._gradient(problem)
+        # A prototype: every question of the stream has its bounds, whatever its place.
+        return Embedded(gradient, 0, 1) if self._standardized else gradient
 
-    def _task(self, recipe: Recipe, kept: dict[str, Any], steps: int) -> Task:
-        problem, batch = recipe.problem, kept["batch_size"]
-        facts = Facts(
-            problem,
-            steps * batch,
-            problem.dimension(kept["features"]),
-            recipe.budget.neighbouring,
-            recipe.models,
-        )
-        lag = delay(self.momentum, nesterov=False)
-        return Task(facts, recipe.budget, 1, facts.lipschitz(), 0.0, lag)
+    def _gradient(self, problem: Problem) -> ClippedGradient:
+        size = 1.0 if self._standardized else problem.size
+        return ClippedGradient(problem.loss, problem.loss.lipschitz * size)
 
-    def _leader(self, recipe: Recipe, kept: dict[str, Any]) -> Leader:
+    def _leader(self, recipe: Recipe, kept: dict[str, Any]) -> StreamLeader:
         check_leader(None, self.momentum, 0.0)
-        domain, features = recipe.problem.domain, kept["features"]
-        start = domain.centre(recipe.problem.dimension(features))
-        regularisation = 1.0
-        if recipe.steps is not None:
-            noise = recipe.factorization()
-            multiplier = recipe.multiplier(noise)
-            task = self._task(recipe, kept, recipe.steps)
-            best = task.best(recipe.steps, multiplier * noise.row_norms())
-            regularisation = best * kept["batch_size"]
-        return Leader(domain, start, regularisation, self.momentum)
+        if not 0 < self.step_size < math.inf:
+            raise ValueError(f"step_size must be positive and finite, got {self.step_size!r}.")
+        if self.average not in ("recent", "last", "all"):
+            raise ValueError(f'average must be "recent", "last" or "all", got {self.average!r}.')
+        problem, dimension = recipe.problem, recipe.problem.dimension(kept["features"])
+        gradient = self._gradient(problem)
+        rows = -(-kept["batch_size"] // recipe.parts)
+        # Rows that are few move the models by as much each as in a step of many.
+        step = self.step_size * min(1.0, rows / ROWS)
+        smoothness = problem.loss.smoothness * (gradient.clip_norm / problem.loss.lipschitz) ** 2
+        leader = StreamLeader(
+            self._ball_of_leader(dimension),
+            np.zeros(dimension),
+            rows * smoothness / step,
+            self.momentum,
+            question=gradient,
+            rows=rows,
+            window=max(LEAST_WINDOW, round(RECENT * dimension / rows))
+            if self.average == "recent"
+            else 1,
+            standardized=self._standardized,
+        )
+        if not self._standardized:
+            return leader
+        noise = recipe.factorization()
+        scale = recipe.multiplier(noise) * recipe.sensitivity * WIDER
+        if recipe.steps is None:
+            return leader.begun(lambda t: scale * OpenEnded().row_norm(t), None)
+        norms = scale * noise.row_norms()
+        return leader.begun(lambda t: float(norms[min(t, len(norms)) - 1]), len(norms))
 
-    def _regularisation(self, run: OnlineRun, kept: dict[str, Any]) -> float | None:
-        if run.recipe.steps is not None:
-            return None
-        # The horizon grows with the stream: sqrt(t) (L^2 + 2 L noise)^(1/2) / radius.
-        dimension = len(run.thetas[0])
-        lipschitz = float(run.recipe.query.radius())
-        noise = run.noise(run.live + 1) * math.sqrt(dimension)
-        batch, steps = kept["batch_size"], run.steps + 1
-        square = 2 * steps * lipschitz * batch * (lipschitz * batch + 2 * noise)
-        return math.sqrt(square) / self._ball()
+    def _ball_of_leader(self, dimension: int) -> Domain:
+        """Where iterates stay; of standardised rows, entries have about unit variance."""
+        if self._standardized and self.radius is None:
+            return L2Ball(self._margin * math.sqrt(dimension))
+        return L2Ball(self._ball())

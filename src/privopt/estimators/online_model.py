@@ -25,7 +25,7 @@ from privopt.geometry import Domain, L2Ball
 from privopt.ledger import account_for
 from privopt.mechanisms.checkpoint import Checkpoint
 from privopt.noise import Source, fresh_name, source_for
-from privopt.oracle import Query
+from privopt.oracle import Query, RowBounds
 from privopt.privacy import Budget, Certificate, Neighbouring, Refused
 from privopt.privacy.participation import Participation
 from privopt.problem import Problem
@@ -43,7 +43,7 @@ class OnlineModel(Resumable):
     min_separation_steps: int
     radius: float | None
     noise: str
-    average: bool
+    average: bool | str
     _solver = "dp_ftrl"
     _margin = 5.0
 
@@ -56,9 +56,13 @@ class OnlineModel(Resumable):
     def _leader(self, recipe: Recipe, kept: dict[str, Any]) -> OneLeader:
         """A leader before its first step."""
 
-    def _regularisation(self, run: OnlineRun, kept: dict[str, Any]) -> float | None:
-        """The leader's regularisation in the next step, where it changes over time."""
-        return None
+    def _parts(self, batch: int) -> int:
+        """How many steps of noise a batch of so many rows is."""
+        return 1
+
+    def _bounds(self, problem: Problem) -> RowBounds:
+        """What rows are clipped to before any question."""
+        return RowBounds(problem.data_norm, problem.intercept)
 
     # ------------------------------------------------------------ one step, or one pass
     @np.errstate(all="ignore")  # a warning that one record causes would tell of it
@@ -123,7 +127,7 @@ class OnlineModel(Resumable):
         if self._run is None and self.checkpoint is not None:
             run.checkpoint = Checkpoint(self.checkpoint, fresh_name())
             run.checkpoint.begin(run.public(kept))
-        moved = run.step(aside._design(X), targets.labels, self._regularisation(run, kept))
+        moved = run.step(aside._design(X), targets.labels)
         run.commit(moved, records, names is None, kept)
         if entry is not None:
             run.trace.entries.append(entry)
@@ -221,6 +225,8 @@ class OnlineModel(Resumable):
             noise=self.noise,
             models=models,
             solver=self._solver,
+            bounds=self._bounds(problem),
+            parts=self._parts(kept["batch_size"]),
         )
         leaders = [self._leader(recipe, kept) for _ in range(models)]
         source = self._source(steps, len(spent))
@@ -254,7 +260,7 @@ class OnlineModel(Resumable):
         assert run is not None
         problem = self._problem(1, extra["features"])
         thetas = run.thetas
-        if self.average:
+        if self.average in (True, "all"):  # least squares: a yes or no
             thetas = [total / run.steps if run.steps else total for total in run.totals]
         theta = np.stack(thetas)
         coef = np.ascontiguousarray(theta[:, : extra["features"]])
@@ -265,7 +271,9 @@ class OnlineModel(Resumable):
         if extra["classes"] is not None:
             kind, values = extra["classes"]
             self.classes_ = np.array(values, dtype=kind)
-        self.steps_, self._row_map, self.data_norm_ = run.steps, None, self._unit_norm()
+        norm = run.recipe.bounds.data_norm
+        self.steps_, self._row_map = run.steps, None
+        self.data_norm_ = None if math.isinf(norm) else norm
         self._certificate: Certificate | None = None
         self._keep(*self._undesigned(coef, intercept, extra["features"]))
 

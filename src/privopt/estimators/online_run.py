@@ -17,6 +17,7 @@ import numpy as np
 
 from privopt.estimators.participants import Participants
 from privopt.estimators.public_trace import PublicTrace
+from privopt.estimators.stream_leader import StreamLeader
 from privopt.ledger import Dataset
 from privopt.mechanisms import (
     CorrelatedGaussian,
@@ -39,18 +40,19 @@ from privopt.privacy.kinds import GaussianKind
 from privopt.privacy.participation import Participation
 from privopt.privacy.profiles import gaussian_mu
 from privopt.problem import Problem
-from privopt.solvers.families.leaders import Leader
 from privopt.solvers.families.quadratic_leader import QuadraticLeader
 
-OneLeader = Leader | QuadraticLeader
+OneLeader = StreamLeader | QuadraticLeader
 
 
 @dataclass(frozen=True)
 class Recipe:
     """What a stream promises before its first step.
 
-    ``models`` share the budget; ``steps`` is the horizon, None for an open-ended stream;
-    ``sensitivity`` is how far one change moves what a step releases.
+    ``models`` share the budget; ``steps`` is the number of batches, None for an open-ended stream;
+    each batch is cut into ``parts`` by position, and each part is one step of the noise.
+    ``sensitivity`` is how far one change moves what a step releases, ``bounds`` what rows are
+    clipped to before any question.
     """
 
     budget: Budget
@@ -61,10 +63,8 @@ class Recipe:
     noise: str
     models: int
     solver: str
-
-    @property
-    def bounds(self) -> RowBounds:
-        return RowBounds(self.problem.data_norm, self.problem.intercept)
+    bounds: RowBounds
+    parts: int = 1
 
     @property
     def classification(self) -> bool:
@@ -74,11 +74,18 @@ class Recipe:
     def sensitivity(self) -> float:
         return float(movement(self.query, self.budget.neighbouring))
 
+    @property
+    def rule_of_parts(self) -> Participation:
+        """The rule of batches, in steps of the noise: from the last part of one batch to the first
+        of another."""
+        apart = (self.rule.min_separation_steps - 1) * self.parts + 1
+        return Participation.separated(self.rule.times, apart)
+
     def factorization(self, before: int = 0) -> Factorization:
-        """The noise of a stream that begins after so many steps."""
+        """The noise of a stream that begins after so many batches."""
         if self.steps is None:
             return OpenEnded()
-        return named(self.noise, self.steps - before, self.rule)
+        return named(self.noise, (self.steps - before) * self.parts, self.rule_of_parts)
 
     def multiplier(self, factorization: Factorization, spent: tuple[Spent, ...] = ()) -> float:
         """sens/mu for what is left of the budget: all streams together are mu-GDP."""
@@ -88,7 +95,7 @@ class Recipe:
             raise Refused(
                 "nothing of the budget is left for another stream: raise epsilon to pay for both."
             )
-        square = factorization.sensitivity_squared(self.rule) * self.models
+        square = factorization.sensitivity_squared(self.rule_of_parts) * self.models
         return math.sqrt(square / left) * (1 + 1e-12)
 
 
@@ -126,7 +133,7 @@ class OnlineRun:
         self._process, self._whole = os.getpid(), True
         self.factorization = recipe.factorization(sum(stream.steps for stream in spent))
         self.multiplier = recipe.multiplier(self.factorization, spent)
-        noise = self.factorization, self.multiplier, recipe.rule
+        noise = self.factorization, self.multiplier, recipe.rule_of_parts
         self._coordinates = self.leaders[0].coordinates
         whole = choose_correlated(
             None, *noise, coordinates=self._coordinates, epsilon=recipe.budget.epsilon
@@ -142,7 +149,7 @@ class OnlineRun:
 
     @property
     def steps(self) -> int:
-        """Steps committed so far, of all streams."""
+        """Batches committed so far, of all streams."""
         return sum(stream.steps for stream in self.spent) + self.live
 
     # ------------------------------------------------------------ a step
@@ -160,10 +167,19 @@ class OnlineRun:
             )
         return [] if names is None else self.participants.digests(names, rows, self.steps)
 
-    def step(
-        self, X: Any, labels: Sequence[np.ndarray], regularisation: float | None
-    ) -> list[OneLeader]:
-        """Release one step; the leaders as they will be once it is committed."""
+    def step(self, X: Any, labels: Sequence[np.ndarray]) -> list[OneLeader]:
+        """Release one batch, part by part; the leaders as they will be once it is committed."""
+        parts, rows = self.recipe.parts, X.shape[0]
+        leaders = [copy.copy(leader) for leader in self.leaders]
+        for part in range(parts):
+            here = slice(rows * part // parts, rows * (part + 1) // parts)
+            noise = self._noise(self.live * parts + part + 1)
+            self._part(X[here], [y[here] for y in labels], leaders, noise)
+        return leaders
+
+    def _part(
+        self, X: Any, labels: Sequence[np.ndarray], leaders: list[OneLeader], noise: float
+    ) -> None:
         oracle = self._run.read(
             lambda: Oracle.over(
                 X,
@@ -174,26 +190,16 @@ class OnlineRun:
                 classification=self.recipe.classification,
             )
         )
-        moved = []
-        noise = self.noise(self.live + 1)
-        for index, (leader, mechanism) in enumerate(
-            zip(self.leaders, self._mechanisms, strict=True)
-        ):
+        for index, (leader, mechanism) in enumerate(zip(leaders, self._mechanisms, strict=True)):
             if index:
                 oracle = oracle.labelled(labels[index], classification=self.recipe.classification)
-            sealed = oracle.everything().ask(
-                self.recipe.query, self.thetas[index], resolution=self._resolution
-            )
-            self._whole = False  # from here on the noise has moved
-            released = self._run.gate.release(mechanism, sealed)
-            leader = copy.copy(leader)
-            if isinstance(leader, Leader):
-                leader.regularisation = regularisation or leader.regularisation
-                leader.take(released)
+            if isinstance(leader, StreamLeader):
+                sealed = leader.ask(oracle, self._resolution)
             else:
-                leader.take(released, noise)
-            moved.append(leader)
-        return moved
+                view = oracle.everything()
+                sealed = view.ask(self.recipe.query, resolution=self._resolution)
+            self._whole = False  # from here on the noise has moved
+            leader.take(self._run.gate.release(mechanism, sealed), noise)
 
     def commit(
         self, leaders: Sequence[OneLeader], records: list[str], unnamed: bool, extra: Any
@@ -211,9 +217,14 @@ class OnlineRun:
         self.live, self.unnamed, self._whole = live, unnamed, True
 
     def noise(self, live: int) -> float:
-        """Standard deviation of a coordinate of the sums after so many steps of this stream."""
+        """Standard deviation of a coordinate of the sums after so many batches of this stream."""
+        return self._noise(live * self.recipe.parts)
+
+    def _noise(self, parts: int) -> float:
+        """Standard deviation of a coordinate of the sums after so many steps of this noise."""
         scale = self._mechanisms[0].noise_multiplier * self.recipe.sensitivity
-        return math.hypot(scale * self._row_norm(live), self.spent[-1].noise if self.spent else 0.0)
+        before = self.spent[-1].noise if self.spent else 0.0
+        return math.hypot(scale * self._row_norm(parts), before)
 
     def _row_norm(self, steps: int) -> float:
         """Noise of the sums after so many steps, in units of that of one; of all steps at once."""
@@ -248,9 +259,8 @@ class OnlineRun:
         released = max(self.live + (not self._whole), seen - self.steps + self.live)
         if not released:
             return self.spent
-        square = self.factorization.sensitivity_squared(
-            self.recipe.rule, min(released, self.factorization.steps)
-        )
+        parts = min(released * self.recipe.parts, self.factorization.steps)
+        square = self.factorization.sensitivity_squared(self.recipe.rule_of_parts, parts)
         mu = math.sqrt(square * self.recipe.models) / self.multiplier
         stream = Spent(self.live, mu, mu * self._share(), self.noise(self.live))
         return (*self.spent, stream)
@@ -274,7 +284,7 @@ class OnlineRun:
         """The releases of streams that were given up: k Gaussians of mu/sqrt(k) lose what one of mu
         does."""
         for stream in self.spent:
-            count = max(stream.steps, 1) * self.recipe.models
+            count = max(stream.steps, 1) * self.recipe.models * self.recipe.parts
             share = 1 / math.sqrt(count)
             kind = GaussianKind(stream.mu * share, stream.single * share)
             for _ in range(count):
@@ -351,7 +361,7 @@ class OnlineRun:
             count = sum(name.startswith(f"{index}.") for name in found) - 1
             state["noise"]["vectors"] = [found[f"{index}.{place}"] for place in range(count)]
             states.append((mechanism, state))
-        self._run.resume(self.live * self.recipe.models, states)
+        self._run.resume(self.live * self.recipe.parts * self.recipe.models, states)
 
 
 def _listed(value: Any) -> Any:

@@ -58,7 +58,7 @@ class Standardizer:
     def learn(self, oracle: Oracle, gate: Gate) -> tuple[RowMap, float]:
         """The map, and the standard deviation of the noise in each of its centres."""
         features = oracle.dimension - (oracle.bounds.intercept != 0)
-        edges = np.geomspace(SMALLEST_NORM, 1.0, BINS) * math.sqrt(features)
+        edges = norm_edges(features)
         pure = self.noise == "pure"
         histogram = NormHistogram(tuple(edges.tolist()), "l1" if pure else "l2")
         counting = (laplace_noise if pure else gaussian_noise)(
@@ -82,18 +82,36 @@ class Standardizer:
         movement = float(sealed.sensitivity.radius)
         sums = gate.release(adding, sealed)
         spread = self.moment_multiplier * movement * (math.sqrt(2 * features + 1) if pure else 1.0)
-        return self._row_map(sums, moments, spread), spread * bound / self.n
+        found = map_from(sums, moments, spread, self.n, column=self.column, clip=self.clip)
+        return found, spread * bound / self.n
 
-    def _row_map(self, sums: np.ndarray, moments: Moments, spread: float) -> RowMap:
-        features = len(sums) // 2
-        mean = np.clip(sums[:features] * moments.first / self.n, -1.0, 1.0)
-        square = sums[features:] * moments.second / self.n
-        variance = np.maximum(square - mean**2, 0.0)
-        noise = spread * moments.second / self.n
-        # A column whose variance drowns in noise is shrunk, not blown up.
-        scale = 1 / np.sqrt(variance + noise)
-        size = np.sum(np.maximum(variance, noise / 2) / (variance + noise)) + self.column**2
-        return RowMap(mean, scale, self.column, self.clip * math.sqrt(float(size)))
+
+def norm_edges(features: int) -> np.ndarray:
+    """Bins of row norms, for entries in [-1, 1]."""
+    return np.geomspace(SMALLEST_NORM, 1.0, BINS) * math.sqrt(features)
+
+
+def map_from(
+    sums: np.ndarray,
+    moments: Moments,
+    spread: float,
+    n: float,
+    *,
+    column: float,
+    clip: float,
+    floor: float = 0.0,
+) -> RowMap:
+    """Centre, scale and clip, from noisy moments of n records; ``spread`` is the standard deviation
+    of their noise. A column counts as no narrower than ``floor``."""
+    features = len(sums) // 2
+    mean = np.clip(sums[:features] * moments.first / n, -1.0, 1.0)
+    square = sums[features:] * moments.second / n
+    variance = np.maximum(square - mean**2, 0.0)
+    noise = spread * moments.second / n
+    # A column whose variance drowns in noise is shrunk, not blown up.
+    known = variance + noise + floor**2
+    size = np.sum(np.maximum(variance, noise / 2) / known) + column**2
+    return RowMap(mean, 1 / np.sqrt(known), column, clip * math.sqrt(float(size)))
 
 
 def norm_bound(

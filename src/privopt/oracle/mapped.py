@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse as sp
 
+from privopt.oracle.counting import EXACT, added, as_numpy, row_products, shorten
 from privopt.oracle.moments import at_least
 from privopt.oracle.outer_counts import class_counts, outer_counts
 from privopt.oracle.rows import RawRows, Residuals, RowBounds, Rows, Weigh
@@ -157,8 +158,10 @@ class MappedRows:
         """The weight of a base row: that of its mapped row times a power of its factor."""
 
         def inner(z: Any, y: Any, notes: Any) -> Any:
-            factors = notes[:, 0]
-            weights = weigh(z * factors, self._map.label(y, factors), notes[:, 1])
+            factors, sizes = notes[:, 0], notes[:, 1]
+            if self._map.shortening < 1:
+                sizes = sizes * notes[:, 2]  # by which a slope is multiplied, weight included
+            weights = weigh(z * factors, self._map.label(y, factors), sizes)
             if self._map.shortening < 1:
                 weights = weights * notes[:, 2]
             return weights if power == 0 else weights * (factors if power == 1 else factors**2)
@@ -199,6 +202,23 @@ class MappedRows:
             return measure(E, row_map.label(y, notes[:, 0]), notes[:, 1], shares)
 
         return self._base.effective(inner, most)
+
+    def counted_sum(self, theta: np.ndarray, weigh: Weigh, bound: float, step: float) -> np.ndarray:
+        """``weighted_sum`` in exact integers, each record's part no longer than the bound."""
+
+        def counted(E: Any, y: Any, sizes: Any, shares: Any) -> np.ndarray:
+            z = row_products(E, theta)
+            if shares is None:
+                weights = weigh(z, y, sizes)
+            else:  # the loss is s^2 f(z / s), its slope s f'(z / s)
+                weights = weigh(z / shares, y, sizes * shares**2) * shares
+            lengths = np.abs(weights) * np.sqrt(np.einsum("ij,ij->i", E, E))
+            weights *= shorten(lengths, bound, self.dimension) / step
+            return as_numpy(added(E * weights[:, None]), np.int64)
+
+        most = min((1 << 17) // self.dimension, int(EXACT * step / bound))
+        found = self.effective(counted, max(1, most))
+        return sum(found, np.zeros(self.dimension, dtype=np.int64))
 
     def outer_counts(
         self, thetas: np.ndarray, residuals: Residuals, bound: float, step: float
