@@ -50,6 +50,7 @@ def estimator(folder: Path, source: Any) -> OnlineLogisticRegression:
         1e-5,
         n_steps=STEPS,
         noise="honaker",
+        bounds=(-3.0, 3.0),
         classes=[False, True],
         batch_size=SIZE,
         checkpoint=folder,

@@ -35,7 +35,6 @@ from privopt.mechanisms import (
     Gate,
     ObjectivePerturbation,
     Standardizer,
-    choose_discrete,
     gaussian_noise,
     laplace_noise,
 )
