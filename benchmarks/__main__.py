@@ -27,6 +27,7 @@ NAMES = (
     "high_dimensional",
     "geometry",
     "nonconvex",
+    "kinks",
     "sparse_speed",
     "passes",
     "correlated",

@@ -9,7 +9,7 @@ from typing import Any
 
 import scipy.sparse as sp
 
-from privopt.geometry import Domain
+from privopt.geometry import Domain, WholeSpace
 from privopt.geometry.norms import Norm, dual, ratio
 from privopt.geometry.probed import check_domain
 from privopt.losses import Foreign
@@ -53,6 +53,7 @@ class Facts:
             raise ValueError(f"repeats must be at least 1, got {self.repeats}.")
         if self.group < 1:
             raise ValueError(f"group must be at least 1, got {self.group}.")
+        object.__setattr__(self, "problem", self.problem.over(self.features))
         self.problem.domain.check_dimension(self.p)
         for domain in _foreign(self.problem.domain):
             check_domain(domain, self.p)
@@ -112,6 +113,20 @@ class Facts:
     def strong_convexity(self) -> float:
         """Strong convexity in l2 of the whole sum that holds for every data set."""
         return self.n * self.problem.l2
+
+    @property
+    def features(self) -> int:
+        """Number of columns, the constant one not counted."""
+        return self.p - (self.problem.intercept > 0)
+
+    @property
+    def span(self) -> int:
+        """In how many dimensions noise matters: the parameters, or the declared rank of the rows
+        where nothing else holds the parameters together. Of bounds only."""
+        rank, whole = self.problem.rank, isinstance(self.problem.domain, WholeSpace)
+        if rank is None or not whole or self.problem.l2 > 0:
+            return self.p
+        return min(self.p, rank + (self.problem.intercept > 0))
 
     # ------------------------------------------------------------ the domain
     @property

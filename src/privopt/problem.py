@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from privopt.geometry import Domain, LpBall, WholeSpace
+from privopt.geometry.norms import dual_order
 from privopt.losses import Foreign, Loss, met
 from privopt.ownership import own, own_type
 
@@ -20,8 +21,9 @@ class Problem:
     ----------
     loss : Loss
     domain : Domain, default=WholeSpace()
-    data_norm : float, default=1.0
-        Rows of X are clipped to this l2 norm.
+    data_norm : float, optional
+        Rows of X are clipped to this l2 norm. Default: what ``column_bounds`` or ``dual_norm``
+        leave possible, sqrt(features) times ``column_bounds`` (``over``); 1 if neither is given.
     intercept : float, default=0.0
         Value of a constant column appended to X; 0 appends none. The last coordinate of theta then
         belongs to it, and a row's norm counts it.
@@ -40,6 +42,15 @@ class Problem:
         Methods of l_p geometry (mirror_descent, phased_mirror_descent, variance_reduced_sfw,
         stationary_frank_wolfe, proximal_guided) clip rows to it in that norm and leave their l2
         norm alone; without it they clip rows to ``data_norm`` like all others.
+    sparsity : int, optional
+        Methods that change few coefficients (greedy_coordinate) are compared with the best model of
+        so many coefficients that are not 0. Nothing is assumed of the data: it says which models
+        the bound is for, and steers the choice of a solver.
+    rank : int, optional
+        Rank of the rows, the constant column not counted, where that is known to be small: noise
+        off their span changes no margin. Without a constraint and a ridge the bounds of
+        objective_perturbation and noisy gradients then count the rank instead of the parameters.
+        They assume it; privacy does not.
     theta_norm : float, optional
         How large the solution is expected to be when the domain is unbounded. It steers the choice
         of parameters and has no influence on privacy. Default: margins of about 15, that is
@@ -51,7 +62,7 @@ class Problem:
 
     loss: Loss
     domain: Domain = field(default_factory=WholeSpace)
-    data_norm: float = 1.0
+    data_norm: float | None = None
     intercept: float = 0.0
     l2: float = 0.0
     column_bounds: float | None = None
@@ -59,6 +70,8 @@ class Problem:
     dual_norm: float | None = None
     units: tuple[float, ...] | None = None
     shaped: tuple[tuple[int, float, float], ...] = ()
+    sparsity: int | None = None
+    rank: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.loss, Loss):
@@ -66,7 +79,9 @@ class Problem:
         object.__setattr__(self, "loss", met(self.loss))
         if not isinstance(self.domain, Domain):
             raise TypeError("domain must be a privopt domain, for example L2Ball(5.0).")
-        if not 0 < self.data_norm < math.inf:
+        if self.data_norm is None and self.column_bounds is None and self.dual_norm is None:
+            object.__setattr__(self, "data_norm", 1.0)
+        if self.data_norm is not None and not 0 < self.data_norm < math.inf:
             raise ValueError(f"data_norm must be positive and finite, got {self.data_norm!r}.")
         if not 0 <= self.intercept < math.inf:
             raise ValueError(f"intercept must be non-negative and finite, got {self.intercept!r}.")
@@ -82,6 +97,10 @@ class Problem:
             raise ValueError("each shaped column comes once, with a low bound below its high one.")
         if self.dual_norm is not None and not 0 < self.dual_norm < math.inf:
             raise ValueError(f"dual_norm must be positive and finite, got {self.dual_norm!r}.")
+        for name in ("sparsity", "rank"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int) and value >= 1):
+                raise ValueError(f"{name} must be a positive whole number, got {value!r}.")
         if self.dual_norm is not None and not isinstance(self.domain, LpBall):
             raise ValueError(
                 f"dual_norm is for an LpBall, not for {type(self.domain).__name__}: use "
@@ -91,7 +110,8 @@ class Problem:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the library did not write, by name: privacy may rest on it and nothing proves it."""
-        found = [self.loss.assumption] if isinstance(self.loss, Foreign) else []
+        loss = getattr(self.loss, "loss", self.loss)  # what a rounded loss is made of
+        found = [loss.assumption] if isinstance(loss, Foreign) else []
         if not own(self.domain):
             name = type(self.domain).__name__
             found.append(f"the domain {name} is the convex set it states: not proved")
@@ -102,7 +122,27 @@ class Problem:
     @property
     def size(self) -> float:
         """Largest l2 norm of a row, the constant column included."""
-        return math.hypot(self.data_norm, self.intercept)
+        return math.hypot(self.row_norm, self.intercept)
+
+    @property
+    def row_norm(self) -> float:
+        """``data_norm``, where it is given or ``over`` has filled it in."""
+        if self.data_norm is None:
+            raise ValueError("the norm of a row follows from its entries' bounds: over(features).")
+        return self.data_norm
+
+    def over(self, features: int) -> Problem:
+        """The problem for so many features: a norm of rows that was left open is what the bounds of
+        their entries, or their norm in the dual of the domain's, leave possible."""
+        if self.data_norm is not None:
+            return self
+        norms, features = [], max(features, 1)
+        if self.column_bounds is not None:
+            norms.append(math.sqrt(features) * self.column_bounds)
+        if self.dual_norm is not None and isinstance(self.domain, LpBall):
+            power = max(0.0, 1 / 2 - 1 / dual_order(self.domain.order))
+            norms.append(features**power * self.dual_norm)
+        return replace(self, data_norm=min(norms))
 
     def dimension(self, p: int) -> int:
         """Number of parameters for p features."""

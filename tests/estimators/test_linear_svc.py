@@ -146,7 +146,7 @@ def test_replay_on_hostile_neighbours_finds_nothing(relation, how):
         ({"alpha": -1.0}, "alpha must be non-negative and finite"),
         ({"data_norm": "big"}, "data_norm must be positive and finite, got 'big'"),
         ({"classes": ["no"]}, "not in classes|two classes"),
-        ({"loss": "hinge", "solver": "objective_perturbation"}, "Hinge is not smooth"),
+        ({"loss": "hinge", "solver": "standardized_objective"}, "not for Hinge"),
     ],
 )
 def test_bad_parameters_spend_nothing(halves, parameters, words):

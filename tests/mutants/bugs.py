@@ -68,6 +68,7 @@ from .foreign import foreign
 from .further import further
 from .geometry import geometry
 from .integers import coarse, integers
+from .kinks import kinks
 from .learning import learning
 from .ledger_bugs import ledger
 from .masks import masks
@@ -1218,6 +1219,7 @@ ALL: list[Mutant] = [
         nonconvex,
         integers,
         densities,
+        kinks,
         masks,
         training,
         torch_state,

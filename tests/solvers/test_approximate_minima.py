@@ -9,7 +9,7 @@ from scipy import stats
 from privopt import Budget, Problem, solve
 from privopt.facts import Facts
 from privopt.geometry import L2Ball, WholeSpace
-from privopt.losses import Hinge, Huber, Logistic
+from privopt.losses import Huber, Logistic, Squared
 from privopt.mechanisms import Gate, ObjectivePerturbation
 from privopt.noise import SeededSource, SilentSource
 from privopt.numerics import accelerated
@@ -156,5 +156,5 @@ def test_settings_out_of_range_are_refused():
         SOLVER.settings(facts(), Budget(1.0), tolerance=1e-18)
     with pytest.raises(ValueError, match="method"):
         ObjectivePerturbation("pure", 1.0, 1.0, 1e-3, 1.0, method="guess")
-    text = SOLVER.refuse(Facts(Problem(Hinge()), 10, 2, "zero_out"), Budget(1.0))
-    assert text.startswith("approximate_minima needs a smooth loss")
+    text = SOLVER.refuse(Facts(Problem(Squared()), 10, 2, "zero_out"), Budget(1.0))
+    assert text.startswith("approximate_minima needs a Lipschitz loss")

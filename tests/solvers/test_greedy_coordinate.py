@@ -16,7 +16,7 @@ from privopt.audit import hostile_pairs, record, replay
 from privopt.audit.replay import in_units
 from privopt.facts import Facts
 from privopt.geometry import Box, L1Ball, Separable, WholeSpace
-from privopt.losses import Hinge, Logistic, Squared
+from privopt.losses import Logistic, PhaseRetrieval, Squared
 from privopt.mechanisms.greedy_scores import GreedyScores
 from privopt.noise import SilentSource
 from privopt.oracle import Oracle
@@ -402,7 +402,7 @@ def test_refusals_are_sentences():
             return solver.refuse(Facts(problem, 10, 3, "zero_out"), Budget(1.0))
 
         assert "Box or WholeSpace" in refused(Problem(Logistic(), L1Ball(1.0)))
-        assert "smooth" in refused(Problem(Hinge()))
+        assert "smooth" in refused(Problem(PhaseRetrieval(0.5)))
         assert "Lipschitz" in refused(Problem(Squared()))
         wrong = [{"n_iter": 0}, {"slope_clip": -1.0}, {"step_factor": 0.0}, {"l1": -1.0}]
         for choice in wrong:

@@ -167,20 +167,22 @@ def test_losses_with_a_kink(loss, domain, delta):
     ]
     settings = results[0].plan.settings
     assert settings.second_stage == ("gradients" if delta else "density")
-    assert settings.width > 0
+    assert settings.rounded > 0
     assert np.mean([mean(r.theta) for r in results]) - mean(exact) <= settings.bound
     assert settings.radius < 1.0
 
 
-def test_too_many_dimensions_for_an_exact_draw_are_refused():
-    task = Problem(Absolute(), L2Ball(2.0), l2=0.1)
-    text = SOLVER.refuse(Facts(task, 1000, 5, "zero_out"), Budget(1.0))
-    assert text is not None
-    assert text.startswith(SOLVER.name)
-    assert "at most 4 dimensions" in text
-    assert SOLVER.refuse(Facts(task, 1000, 5, "zero_out"), Budget(1.0, 1e-6)) is None
-    with pytest.raises(ValueError, match="second_stage must be one of density"):
-        SOLVER.settings(Facts(task, 1000, 3, "zero_out"), Budget(1.0), second_stage="objective")
+def test_in_too_many_dimensions_for_an_exact_draw_the_second_stage_rounds_the_kink():
+    task, budget = Problem(Absolute(), L2Ball(2.0), l2=0.1), Budget(1.0)
+    few, many = (SOLVER.settings(Facts(task, 1000, p, "zero_out"), budget) for p in (3, 5))
+    assert few.second_stage == "density"
+    assert many.second_stage == "objective"
+    assert many.second.rounded > 0
+    X = np.eye(5)[np.arange(60) % 5]
+    run = solve(task, X, 0.3 * X.sum(1), budget=budget, solver=SOLVER.name, random_state=0)
+    assert run.certificate.settings["second_rounded"] == run.plan.settings.second.rounded > 0
+    with pytest.raises(ValueError, match="second_stage must be one of objective, density"):
+        SOLVER.settings(Facts(Problem(Logistic()), 99, 3, "zero_out"), budget, second_stage="none")
 
 
 # ------------------------------------------------------------ the small domain

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from privopt import Budget, Problem, Refused
 from privopt.facts import Facts
 from privopt.geometry import Box, L2Ball, WholeSpace
-from privopt.losses import Absolute, Hinge, Huber, Logistic, Quantile, SmoothedHinge, Squared
+from privopt.losses import Huber, Logistic, PhaseRetrieval, SmoothedHinge, Squared
 from privopt.mechanisms import Gate
 from privopt.noise import SilentSource
 from privopt.oracle import Oracle
@@ -253,9 +253,7 @@ def test_accepts_smooth_losses(loss):
 @pytest.mark.parametrize(
     ("loss", "sentence"),
     [
-        (Hinge(), 'Hinge is not smooth: use SmoothedHinge(width) or solver="noisy_gd".'),
-        (Absolute(), 'Absolute is not smooth: use Huber(width) or solver="noisy_gd".'),
-        (Quantile(0.5), "Quantile is not smooth: use "),
+        (PhaseRetrieval(0.5), "PhaseRetrieval is not convex."),
         (Squared(), "Squared is not: use Squared(residual_clip=...) or Huber(width)."),
     ],
     ids=repr,

@@ -133,7 +133,7 @@ def _solve(budget: Budget, generator: Generator) -> Call:
         )
         return found.theta, found.certificate.to_json(), found.plan.settings
 
-    pairs = _pairs(budget, problem.loss.classification, problem.data_norm)
+    pairs = _pairs(budget, problem.loss.classification, problem.data_norm or 1.0)
     return Call(run, pairs, f"{solver}, {problem.loss!r}, {problem.domain!r}, {budget}")
 
 

@@ -11,6 +11,7 @@ from array_api_compat import array_namespace, is_numpy_array
 
 from privopt.losses.foreign import Foreign, read_only, real_numbers
 from privopt.losses.loss import Array, Loss
+from privopt.losses.smoothed import Smoothed
 from privopt.losses.tabulated import Tabulated, tabulable
 from privopt.ownership import own
 
@@ -75,8 +76,13 @@ def clipped(values: Array, low: float, high: float) -> Array:
     return xp.where(values == values, values, xp.zeros_like(values))
 
 
+_FIELDS = {"loss", "width"}
+
+
 def met(loss: Loss) -> Loss:
     """The loss itself if the library wrote it; else as a table, or behind a guard."""
     if type(loss) in (Tabulated, Guarded) or own(loss):
         return loss
+    if type(loss) is Smoothed and type(loss.loss) is Tabulated and set(vars(loss)) <= _FIELDS:
+        return loss  # it reads two lines from the table
     return Tabulated(loss) if tabulable(loss) else Guarded(loss)

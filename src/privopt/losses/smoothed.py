@@ -42,9 +42,9 @@ class SmoothedLines(Loss):
 
     @property
     def jump(self) -> float:
-        """How far the slope rises; the same for every label."""
-        _, below, above = self._pieces(np.ones(1))
-        return float(above[0] - below[0])
+        """How far the slope rises: for the label for which that is most."""
+        _, below, above = self._pieces(np.array([-1.0, 1.0]))
+        return float(np.max(above - below))
 
     @property
     def excess(self) -> float:

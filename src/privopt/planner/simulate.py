@@ -192,8 +192,8 @@ def made_data(facts: Facts) -> tuple[np.ndarray, np.ndarray]:
     X = (
         coins.standard_normal((facts.n, features)) + 0.4 * coins.standard_normal((facts.n, 1))
     ) * sizes
-    X *= 0.8 * problem.data_norm / math.sqrt(float(np.mean(np.sum(X**2, axis=1))))
-    X *= np.minimum(1.0, problem.data_norm / np.linalg.norm(X, axis=1))[:, None]
+    X *= 0.8 * problem.row_norm / math.sqrt(float(np.mean(np.sum(X**2, axis=1))))
+    X *= np.minimum(1.0, problem.row_norm / np.linalg.norm(X, axis=1))[:, None]
     margins = X @ (coins.standard_normal(features) * sizes) + 1e-300
     margins /= math.sqrt(float(np.mean(margins**2)))
     if problem.loss.classification:

@@ -57,9 +57,9 @@ class ApproximateMinima(ObjectiveSolver):
     output_noise: ClassVar[float] = 0.2
     specimen: ClassVar[Specimen] = Specimen(attack=Attack(choices=stiff))
 
-    def settings(self, facts: Facts, budget: Budget, **choices: Any) -> ObjectiveSettings:
+    def smooth_settings(self, facts: Facts, budget: Budget, **choices: Any) -> ObjectiveSettings:
         tolerance: float | None = choices.pop("tolerance", None)
-        found = super().settings(facts, budget, **choices)
+        found = super().smooth_settings(facts, budget, **choices)
         if tolerance is not None:
             if not least_tolerance(facts, found.noise_multiplier) <= tolerance < math.inf:
                 raise ValueError(

@@ -53,7 +53,8 @@ from privopt.solvers.families.minimisers import (
     refuse_unless_smooth_and_convex,
 )
 from privopt.solvers.families.passes import refuse_unless_ordered
-from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.families.rounding import RoundingSolver
+from privopt.solvers.solver import Settings, Tick, no_tick
 from privopt.solvers.specimen import Attack, Specimen, noise_of_delta
 
 Rule = Literal["constant", "decreasing"]
@@ -76,7 +77,7 @@ class BoltOnSettings(Settings):
     discrete_noise: bool
 
 
-class BoltOnSGD(Solver):
+class BoltOnSGD(RoundingSolver):
     """SGD with noise on its result.
 
     Formal guarantee
@@ -97,12 +98,12 @@ class BoltOnSGD(Solver):
         short={"batch_size": 7}, left=0.1, attack=Attack(n=16, choices=noise_of_delta)
     )
 
-    def refuse(self, facts: Facts, budget: Budget) -> str | None:
+    def refuse_smooth(self, facts: Facts, budget: Budget) -> str | None:
         return refuse_unless_ordered(self.name, facts) or refuse_unless_smooth_and_convex(
             self.name, facts
         )
 
-    def settings(self, facts: Facts, budget: Budget, **choices: Any) -> BoltOnSettings:
+    def smooth_settings(self, facts: Facts, budget: Budget, **choices: Any) -> BoltOnSettings:
         rule: Rule | None = choices.pop("rule", None)
         epochs: int = choices.pop("epochs", 1)
         batch: int = choices.pop("batch_size", max(1, math.ceil(facts.n / MOST_BATCHES)))
@@ -156,7 +157,7 @@ class BoltOnSGD(Solver):
             discrete_noise=choose_stable(discrete_noise, facts, noise, multiplier, moved),
         )
 
-    def run(
+    def run_smooth(
         self,
         oracle: Oracle,
         gate: Gate,

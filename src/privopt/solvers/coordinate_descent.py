@@ -5,8 +5,10 @@ gradient with noise, take a proximal step along it. The answer averages the seco
 iterates.
 
 Bound on the expected excess of the sum at the last iterate, with v the variance of an update over
-2 M_j: h_(t+1) <= h_t - (h_t / R)^2 / 2 + v, with R^2 = p max(M D^2, largest excess) and D as in
-``greedy_coordinate``. The average is at most the mean of the second half of that sequence.
+2 M_j: that of ``greedy_coordinate`` without an error of choice, for k = p, since a coordinate drawn
+at random gains a p-th of what all gain together. The average is at most the mean of the second half
+of that sequence. The number of steps is the best for it, so that noise never takes more than the
+descent was promised to gain.
 
 References: Mangold, Bellet, Salmon and Tommasi (2022); Richtarik and Takac (2014).
 """
@@ -34,9 +36,9 @@ from privopt.solvers.families.coordinates import (
     descend_bound,
     refuse_coordinates,
     smoothness_along,
-    step_count,
 )
-from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
+from privopt.solvers.families.rounding import RoundingSolver
+from privopt.solvers.solver import Settings, Tick, entry_bounds, no_tick
 from privopt.solvers.specimen import BOX_PROBLEMS, Attack, Specimen
 
 
@@ -56,7 +58,7 @@ class CoordinateDescentSettings(Settings):
     discrete_noise: bool
 
 
-class CoordinateDescent(Solver):
+class CoordinateDescent(RoundingSolver):
     """Coordinate descent with public random coordinates and private steps.
 
     Formal guarantee
@@ -76,13 +78,15 @@ class CoordinateDescent(Solver):
         attack=Attack(choices=lambda budget: {"n_iter": 2}),
     )
 
-    def refuse(self, facts: Facts, budget: Budget) -> str | None:
+    def refuse_smooth(self, facts: Facts, budget: Budget) -> str | None:
         return refuse_coordinates(self.name, facts)
 
     def row_bounds(self, problem: Problem) -> RowBounds:
         return entry_bounds(problem)
 
-    def settings(self, facts: Facts, budget: Budget, **choices: Any) -> CoordinateDescentSettings:
+    def smooth_settings(
+        self, facts: Facts, budget: Budget, **choices: Any
+    ) -> CoordinateDescentSettings:
         n_iter: int | None = choices.pop("n_iter", None)
         clip: float = choices.pop("slope_clip", facts.problem.loss.lipschitz)
         factor: float = choices.pop("step_factor", 1.0)
@@ -92,23 +96,9 @@ class CoordinateDescent(Solver):
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         check_step(n_iter, clip, factor, l1)
-        steps = n_iter
-        if steps is None:
-            steps = min(MOST_STEPS, facts.p * step_count(facts, budget))
+        tried = [n_iter] if n_iter else _step_counts(facts)
+        bound, steps, multiplier = min(_bound(facts, budget, clip, l1, steps) for steps in tried)
         releases = steps * facts.repeats
-        if budget.pure:
-            multiplier = releases / budget.epsilon * (1 + 1e-12)
-        else:
-            root = math.sqrt(releases) / gaussian_mu(budget.epsilon, budget.delta)
-            multiplier = root * (1 + 1e-12)
-        sensitivity = facts.relation_factor * clip * multiplier
-        loss = (
-            (2 if budget.pure else 1)
-            * sensitivity**2
-            / (2 * facts.n * facts.problem.loss.smoothness)
-        )
-        # Every bound of the second half is below the one at its start plus what noise adds since.
-        bound = descend_bound(facts, l1, steps // 2, 0.0, loss) + steps * loss / facts.n
         return CoordinateDescentSettings(
             bound=bound,
             passes=float(releases),
@@ -124,7 +114,7 @@ class CoordinateDescent(Solver):
             discrete_noise=choose_discrete(discrete_noise, True, multiplier, facts.n),
         )
 
-    def run(
+    def run_smooth(
         self,
         oracle: Oracle,
         gate: Gate,
@@ -157,6 +147,28 @@ class CoordinateDescent(Solver):
                 total, mass = total + theta, mass + 1
             tick(t, settings.n_iter)
         return total / mass
+
+
+def _step_counts(facts: Facts) -> list[int]:
+    """Numbers of steps worth trying."""
+    return sorted({round(MOST_STEPS ** (i / 24)) for i in range(25)})
+
+
+def _bound(
+    facts: Facts, budget: Budget, clip: float, l1: float, steps: int
+) -> tuple[float, int, float]:
+    """The bound of so many steps, with their noise in units of the sensitivity."""
+    releases = steps * facts.repeats
+    if budget.pure:
+        multiplier = releases / budget.epsilon * (1 + 1e-12)
+    else:
+        root = math.sqrt(releases) / gaussian_mu(budget.epsilon, budget.delta)
+        multiplier = root * (1 + 1e-12)
+    noise = facts.relation_factor * clip * multiplier
+    loss = (2 if budget.pure else 1) * noise**2 / (2 * facts.n * facts.problem.loss.smoothness)
+    # Every bound of the second half is below the one at its start plus what noise adds since.
+    half = descend_bound(facts, l1, steps // 2, 0.0, loss, greedy=False)
+    return half + (steps - steps // 2) * loss / facts.n, steps, multiplier
 
 
 SOLVER = CoordinateDescent()

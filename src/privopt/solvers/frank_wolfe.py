@@ -42,13 +42,14 @@ from privopt.oracle import CoordinateClippedGradient, Oracle, RowBounds
 from privopt.privacy import Budget
 from privopt.privacy.profiles import concentrated_rho
 from privopt.problem import Problem
+from privopt.solvers.families.rounding import RoundingSolver
 from privopt.solvers.families.vertices import (
     choice_multiplier,
     refuse_vertices,
     vertex_bounds,
     vertex_curvature,
 )
-from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.solver import Settings, Tick, no_tick
 from privopt.solvers.specimen import VERTEX_PROBLEMS, Attack, Specimen
 
 MOST_STEPS = 1000
@@ -74,7 +75,7 @@ class FrankWolfeSettings(Settings):
     mode: Mode
 
 
-class FrankWolfe(Solver):
+class FrankWolfe(RoundingSolver):
     """Frank-Wolfe with private choices of the vertices.
 
     Formal guarantee
@@ -96,13 +97,13 @@ class FrankWolfe(Solver):
         attack=Attack(choices=lambda budget: {"n_iter": 1}),
     )
 
-    def refuse(self, facts: Facts, budget: Budget) -> str | None:
+    def refuse_smooth(self, facts: Facts, budget: Budget) -> str | None:
         return refuse_vertices(self.name, facts)
 
     def row_bounds(self, problem: Problem) -> RowBounds:
         return vertex_bounds(problem)
 
-    def settings(self, facts: Facts, budget: Budget, **choices: Any) -> FrankWolfeSettings:
+    def smooth_settings(self, facts: Facts, budget: Budget, **choices: Any) -> FrankWolfeSettings:
         n_iter: int | None = choices.pop("n_iter", None)
         clip: float = choices.pop("slope_clip", facts.problem.loss.lipschitz)
         mode: Mode | None = choices.pop("mode", None)
@@ -138,7 +139,7 @@ class FrankWolfe(Solver):
             )
         return mode
 
-    def run(
+    def run_smooth(
         self,
         oracle: Oracle,
         gate: Gate,

@@ -18,13 +18,22 @@ a step reads one column and one product with the transposed matrix, or only the 
 they are few. With ``label_bound`` least squares work on the Gram matrix: labels are clipped to it,
 and theta stays where no residual can pass the clip.
 
-Bound on the expected excess of the sum, with h_t the excess after t steps, e the expected error
-of a choice (its scale times log p) and v the variance of an update over 2 M_j:
-h_(t+1) <= h_t - max(h_t / R - e, 0)^2 / 2 + v, where R^2 = p max(M D^2, largest excess) and D is
-the l2 diameter of the box, or twice the expected size of the solution on the whole space (an
-assumption about the iterates, of the bound only). It is for the rule gs-q, for every rule if there
-is no penalty, and for curvature_share=0 and step_factor=1; the longer steps of the default are
-measured to do better. Quasi-sparse problems do far better than the bound.
+Bound on the expected excess of the sum over the best model of ``sparsity`` = s coefficients (all p
+if none is declared), with h_t the excess after t steps, e the expected error of a choice (its scale
+times log p) and v the variance of an update over 2 M_j:
+
+    h_(t+1) <= h_t - max(g_t - e, 0)^2 / 2 + v,
+    g_t = max(h_t / (D sqrt(k M)), sqrt(2 h_t (n l2 / M) / k)),  k = min(p, s + t),
+
+from h_0 = n (largest loss of the zero model - least), with M = M_j + n l2. For after t steps theta
+has at most t coefficients, so that theta - theta* has at most k, and the best step along one of
+them gains at least a k-th of what the straight way to theta* gains: h^2 / (2 M D^2), or h n l2 / M
+by the ridge. Both are convex in h after e is taken off, so that expectations may be put in. D
+bounds the distance to theta*: the l2 diameter of the box, at most sqrt(k) times its width, or twice
+the expected size of the solution on the whole space (an assumption about the iterates, of the bound
+only). The dimension enters through log p alone. It is for the rule gs-q, for every rule if there is
+no penalty, and for curvature_share=0 and step_factor=1; the longer steps of the default are
+measured to do better.
 
 References: Mangold, Bellet, Salmon and Tommasi (2023), whose Laplace noise is ``noise="laplace"``
 here, with its true privacy loss; Nutini, Schmidt, Laradji, Friedlander and Koepke (2015);
@@ -76,7 +85,8 @@ from privopt.solvers.families.coordinates import (
     step_count,
     strength,
 )
-from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
+from privopt.solvers.families.rounding import RoundingSolver
+from privopt.solvers.solver import Settings, Tick, entry_bounds, no_tick
 from privopt.solvers.specimen import BOX_PROBLEMS, Attack, Specimen
 
 Noise = Literal["gaussian", "laplace", "pure"]
@@ -108,7 +118,7 @@ class GreedyCoordinateSettings(Settings):
     discrete_noise: bool
 
 
-class GreedyCoordinate(Solver):
+class GreedyCoordinate(RoundingSolver):
     """Greedy coordinate descent with private choices and private steps.
 
     Formal guarantee
@@ -131,13 +141,15 @@ class GreedyCoordinate(Solver):
         attack=Attack(p=2, choices=lambda budget: {"n_iter": 1}),
     )
 
-    def refuse(self, facts: Facts, budget: Budget) -> str | None:
+    def refuse_smooth(self, facts: Facts, budget: Budget) -> str | None:
         return refuse_coordinates(self.name, facts)
 
     def row_bounds(self, problem: Problem) -> RowBounds:
         return entry_bounds(problem)
 
-    def settings(self, facts: Facts, budget: Budget, **choices: Any) -> GreedyCoordinateSettings:
+    def smooth_settings(
+        self, facts: Facts, budget: Budget, **choices: Any
+    ) -> GreedyCoordinateSettings:
         n_iter: int | None = choices.pop("n_iter", None)
         rule: Rule = choices.pop("rule", "gs-q")
         clip: float = choices.pop("slope_clip", default_clip(facts, budget))
@@ -190,7 +202,7 @@ class GreedyCoordinate(Solver):
         )
         return _with_bound(settings, facts)
 
-    def run(
+    def run_smooth(
         self,
         oracle: Oracle,
         gate: Gate,

@@ -8,8 +8,10 @@ as long as a conductance bound asks; repeat until it ends inside. See ``mechanis
 Bound: E[excess of the sum] <= p / k + 2 / k, k = 0.8 epsilon / (a Omega): the exponential
 mechanism's own, and twice the change of the log density over a cell for the grid.
 
-Time and memory: the loss is tabulated at all points of the grid first, exponentially many in p; the
-walk itself would be polynomial if it asked for values as it goes, which is slower wherever it runs.
+Time and memory: exponential in p, since the loss is tabulated at all points of the grid first. The
+theorem's walk asks for values as it goes and so has polynomially many steps, of a degree that no
+run could wait for: in more than four dimensions pure privacy at the rate p / epsilon is a theorem
+without a program here, for losses with a kink; see ``docs/kinks.md`` for what is run instead.
 
 The number of steps is a bound, 300 to 4000 times what the walk needs, and more than the points of
 the grid: ``exponential_sampling`` draws from the same density exactly, and is better everywhere.

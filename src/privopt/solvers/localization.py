@@ -15,7 +15,8 @@ plus the tolerance, plus sqrt(2 h / Lambda) where rounding off a kink of f added
 (about a tenth). The other half of the budget
 minimises J over C_0 = C intersected with the ball B(theta_0, rho): by noisy gradient descent from
 theta_0 if Gaussian; if pure, by objective perturbation with its regulariser centred at theta_0, or,
-for losses with a kink, by a draw from the exponential density on C_0, as in the original.
+for losses with a kink and up to four parameters, by a draw from the exponential density on C_0, as
+in the original.
 
 Bound on the expected excess of the sum: the second stage's own with radius rho in place of R, plus
 n^-2 times the largest possible excess, plus (Lambda - lambda) R^2/2. For strongly convex problems
@@ -37,6 +38,7 @@ import numpy as np
 
 from privopt.facts import Facts
 from privopt.geometry import L2Ball, Near
+from privopt.losses import Smoothed
 from privopt.mechanisms import Gate, Minimiser, ObjectivePerturbation, OutputPerturbation
 from privopt.mechanisms.mask import PURE_GROWTH, choose_masked, mask_over
 from privopt.mechanisms.objective_perturbation import Noise
@@ -82,7 +84,6 @@ class LocalizationSettings(Settings):
     noise_multiplier: float
     regularisation: float
     tolerance: float
-    width: float
     radius: float
     failure: float
     discrete_noise: bool
@@ -121,10 +122,6 @@ class Localization(Solver):
         searcher = catalogue().get(SEARCHERS[stage])
         if searcher is None:
             return f"{self.name} ends with {SEARCHERS[stage]} here, which is not installed."
-        if stage == "density":
-            near = replace(facts, problem=_stand_in(facts, facts.strong_convexity, 1.0))
-            draw = searcher.refuse(near, budget)
-            return draw and f"{self.name} without delta ends in an exact draw, and {draw}"
         return None
 
     def settings(self, facts: Facts, budget: Budget, **choices: Any) -> LocalizationSettings:
@@ -172,7 +169,7 @@ class Localization(Solver):
             noise_multiplier=multiplier,
             regularisation=lam,
             tolerance=TOLERANCE,
-            width=rounded(lam, radius(lam) / (1 + ROUNDED))[0],
+            rounded=rounded(lam, radius(lam) / (1 + ROUNDED))[0],
             radius=size,
             failure=failure,
             discrete_noise=choose_masked(discrete_noise, mask, farthest),
@@ -189,7 +186,7 @@ class Localization(Solver):
         tick: Tick = no_tick,
     ) -> np.ndarray:
         minimiser = Minimiser(
-            settings.regularisation, settings.tolerance, problem.domain, width=settings.width
+            settings.regularisation, settings.tolerance, problem.domain, width=settings.rounded
         )
         mechanism = OutputPerturbation(
             settings.noise,
@@ -203,9 +200,10 @@ class Localization(Solver):
             inside = replace(problem, domain=near)
             searcher = solver_named(SEARCHERS[settings.second_stage])
             return searcher.run(oracle, gate, inside, settings.second, tick)
+        loss, width = problem.loss, settings.second.rounded
         theta = gate.release(
             _around(settings.second, settings.regularisation, near.point),
-            oracle.everything().function(problem.loss),
+            oracle.everything().function(Smoothed(loss, width) if width else loss),
         )
         tick(1, 1)
         return near.project(theta)
@@ -223,7 +221,10 @@ def _stages(facts: Facts, noise: Noise) -> tuple[Stage, ...]:
     """What the second stage may be, the usual one first."""
     if noise == "gaussian":
         return ("gradients",)
-    return ("objective", "density") if facts.smooth else ("density",)
+    draw = catalogue().get(SEARCHERS["density"])
+    near = replace(facts, problem=_stand_in(facts, facts.strong_convexity, 1.0))
+    exact = not facts.smooth and draw is not None and draw.refuse(near, Budget(1.0)) is None
+    return ("density", "objective") if exact else ("objective", "density")
 
 
 def _stage(facts: Facts, noise: Noise, stage: Stage | None) -> Stage:

@@ -171,8 +171,8 @@ def _multiplier(facts: Facts, budget: Budget, steps: int) -> float:
 def _expected_square(facts: Facts, budget: Budget, clip_norm: float, steps: int) -> float:
     scale = facts.relation_factor * clip_norm * _multiplier(facts, budget, steps)
     if budget.pure:
-        return facts.p * (facts.p + 1) * (PURE_GROWTH * scale) ** 2
-    return facts.p * scale**2
+        return facts.span * (facts.p + 1) * (PURE_GROWTH * scale) ** 2
+    return facts.span * scale**2
 
 
 def _step_counts(facts: Facts, budget: Budget, clip_norm: float, most: int) -> list[int]:

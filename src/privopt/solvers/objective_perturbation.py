@@ -7,6 +7,8 @@ Algorithm: draw b once, release the argmin over the domain of the sum + lambda/2
 
 Bound: E[excess of the sum] <= E||b||^2 / (2 lambda) + lambda R^2 / 2; at the best lambda it is
 R sqrt(E||b||^2): p L R / epsilon (pure) or sqrt(p) L R / mu (Gaussian), times 2 for replace_one.
+On the whole space without a ridge b counts within the span of the rows only, r of its p dimensions
+if rows have rank r: sqrt(r p) and sqrt(r) instead.
 With strong convexity Lambda of the problem's own regulariser: E||b||^2 / (2 Lambda).
 
 References: Chaudhuri, Monteleoni and Sarwate (2011); Kifer, Smith and Thakurta (2012); the Gaussian

@@ -60,8 +60,6 @@ class OutputSettings(Settings):
     regularisation: float
     ridge: float
     tolerance: float
-    width: float
-    """Half-width of the parabola in place of the loss's kink; 0 if it has none."""
     discrete_noise: bool
 
 
@@ -120,7 +118,7 @@ class OutputPerturbationSolver(Solver):
             regularisation=lam,
             ridge=ridge,
             tolerance=tolerance,
-            width=width,
+            rounded=width,
             discrete_noise=choose_masked(discrete_noise, mask, radius),
         )
 
@@ -140,7 +138,7 @@ class OutputPerturbationSolver(Solver):
             settings.tolerance,
             problem.domain,
             tuple(centre.tolist()),
-            settings.width,
+            settings.rounded,
         )
         mechanism = OutputPerturbation(
             settings.noise,

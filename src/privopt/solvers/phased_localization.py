@@ -41,7 +41,8 @@ from privopt.solvers.families.minimisers import (
     refuse_unless_smooth_and_convex,
 )
 from privopt.solvers.families.passes import phases, refuse_unless_ordered
-from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.families.rounding import RoundingSolver
+from privopt.solvers.solver import Settings, Tick, no_tick
 from privopt.solvers.specimen import Attack, Specimen, noise_of_delta
 
 MOST_BATCHES = 20_000
@@ -61,7 +62,7 @@ class PhasedSettings(Settings):
     discrete_noise: bool
 
 
-class PhasedLocalization(Solver):
+class PhasedLocalization(RoundingSolver):
     """One pass in phases.
 
     Formal guarantee
@@ -79,14 +80,14 @@ class PhasedLocalization(Solver):
         short={"batch_size": 5}, left=0.25, attack=Attack(n=16, choices=noise_of_delta)
     )
 
-    def refuse(self, facts: Facts, budget: Budget) -> str | None:
+    def refuse_smooth(self, facts: Facts, budget: Budget) -> str | None:
         if facts.n < 2:
             return f"{self.name} needs at least two records for its first phase: collect more."
         return refuse_unless_ordered(self.name, facts) or refuse_unless_smooth_and_convex(
             self.name, facts
         )
 
-    def settings(self, facts: Facts, budget: Budget, **choices: Any) -> PhasedSettings:
+    def smooth_settings(self, facts: Facts, budget: Budget, **choices: Any) -> PhasedSettings:
         batch: int = choices.pop("batch_size", max(1, math.ceil(facts.n / MOST_BATCHES)))
         step: float | None = choices.pop("step", None)
         noise: Noise = choices.pop("noise", None) or choose_noise(facts, budget)
@@ -119,7 +120,7 @@ class PhasedLocalization(Solver):
             discrete_noise=choose_stable(discrete_noise, facts, noise, multiplier, moved),
         )
 
-    def run(
+    def run_smooth(
         self,
         oracle: Oracle,
         gate: Gate,

@@ -49,13 +49,14 @@ from privopt.solvers.families.recursive_gradients import (
     dearest_record,
     difference_clip,
 )
+from privopt.solvers.families.rounding import RoundingSolver
 from privopt.solvers.families.vertices import (
     largest_margin,
     refuse_one_pass,
     selection_error,
     vertex_curvature,
 )
-from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
+from privopt.solvers.solver import Settings, Tick, entry_bounds, no_tick
 from privopt.solvers.specimen import BALL_PROBLEMS, TINY, VERTEX_PROBLEMS, Attack, Specimen
 
 MOST_STEPS = 20_000
@@ -77,7 +78,7 @@ class PolySettings(Settings):
     ridge: float
 
 
-class PolySFW(Solver):
+class PolySFW(RoundingSolver):
     """One-pass Frank-Wolfe with a recursive gradient estimate.
 
     Formal guarantee
@@ -96,13 +97,13 @@ class PolySFW(Solver):
         attack=Attack((TINY,), n=16, choices=lambda budget: {"batch_size": 8}),
     )
 
-    def refuse(self, facts: Facts, budget: Budget) -> str | None:
+    def refuse_smooth(self, facts: Facts, budget: Budget) -> str | None:
         return refuse_one_pass(self.name, facts, budget, 2, "its first estimate and one step")
 
     def row_bounds(self, problem: Problem) -> RowBounds:
         return entry_bounds(problem)
 
-    def settings(self, facts: Facts, budget: Budget, **choices: Any) -> PolySettings:
+    def smooth_settings(self, facts: Facts, budget: Budget, **choices: Any) -> PolySettings:
         first = facts.n // 2
         batch: int = choices.pop("batch_size", max(1, math.ceil((facts.n - first) / MOST_STEPS)))
         step: float | None = choices.pop("step", None)
@@ -135,7 +136,7 @@ class PolySFW(Solver):
             ridge=facts.problem.l2,
         )
 
-    def run(
+    def run_smooth(
         self,
         oracle: Oracle,
         gate: Gate,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -35,15 +35,19 @@ class Settings:
 
     ``bound`` is the proved bound on what the solver promises to make small, the expected mean
     excess risk or a stationarity gap, and infinite where nothing is proved; ``passes`` the number
-    of times the data is read.
+    of times the data is read. ``rounded``: the loss has a kink, which is rounded off over this
+    half-width (``losses.Smoothed``); 0 if it is taken as it is. The bound is on the loss itself.
     """
 
     bound: float
     passes: float
+    rounded: float = field(default=0.0, kw_only=True)
 
     def public(self) -> dict[str, Any]:
         """Everything, as plain JSON values for the certificate."""
         found = asdict(self)
+        if not self.rounded:
+            del found["rounded"]
         return found if math.isfinite(self.bound) else {**found, "bound": None}
 
 
@@ -135,7 +139,7 @@ class Solver(ABC):
 
     def row_bounds(self, problem: Problem) -> RowBounds:
         """Public row bounds that the solver's oracle must enforce."""
-        return RowBounds(problem.data_norm, problem.intercept)
+        return RowBounds(problem.row_norm, problem.intercept)
 
     def replanned(self, facts: Facts, budget: Budget, settings: Any) -> Settings:
         """Settings for other facts or another budget, of a plan that had ``settings``."""
@@ -154,7 +158,7 @@ def entry_bounds(problem: Problem) -> RowBounds:
         entries = math.inf if entries is None else entries
         return RowBounds(problem.dual_norm, problem.intercept, entries, dual_order(domain.order))
     if entries is None:
-        return RowBounds(problem.data_norm, problem.intercept)
+        return RowBounds(problem.row_norm, problem.intercept)
     return RowBounds(math.inf, problem.intercept, entries)
 
 

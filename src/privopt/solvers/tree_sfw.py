@@ -50,6 +50,7 @@ from privopt.oracle import (
 from privopt.privacy import Budget
 from privopt.privacy.profiles import concentrated_rho
 from privopt.problem import Problem
+from privopt.solvers.families.rounding import RoundingSolver
 from privopt.solvers.families.trees import MOST_PHASES, difference_clip, largest_batch, leaves
 from privopt.solvers.families.vertices import (
     largest_margin,
@@ -57,7 +58,7 @@ from privopt.solvers.families.vertices import (
     selection_error,
     vertex_curvature,
 )
-from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
+from privopt.solvers.solver import Settings, Tick, entry_bounds, no_tick
 from privopt.solvers.specimen import BALL_PROBLEMS, TINY, VERTEX_PROBLEMS, Attack, Specimen
 
 SHARE = 0.6
@@ -94,7 +95,7 @@ class TreeSettings(Settings):
     ridge: float
 
 
-class TreeSFW(Solver):
+class TreeSFW(RoundingSolver):
     """One-pass Frank-Wolfe with a tree of gradient differences.
 
     Formal guarantee
@@ -112,13 +113,13 @@ class TreeSFW(Solver):
         attack=Attack((TINY,), n=16, choices=lambda budget: {"phases": 1}),
     )
 
-    def refuse(self, facts: Facts, budget: Budget) -> str | None:
+    def refuse_smooth(self, facts: Facts, budget: Budget) -> str | None:
         return refuse_one_pass(self.name, facts, budget, 3, "one phase of its tree")
 
     def row_bounds(self, problem: Problem) -> RowBounds:
         return entry_bounds(problem)
 
-    def settings(self, facts: Facts, budget: Budget, **choices: Any) -> TreeSettings:
+    def smooth_settings(self, facts: Facts, budget: Budget, **choices: Any) -> TreeSettings:
         phases: int | None = choices.pop("phases", None)
         clip: float = choices.pop("slope_clip", facts.problem.loss.lipschitz)
         if choices:
@@ -143,7 +144,7 @@ class TreeSFW(Solver):
             ridge=facts.problem.l2,
         )
 
-    def run(
+    def run_smooth(
         self,
         oracle: Oracle,
         gate: Gate,

@@ -40,8 +40,9 @@ from privopt.privacy.profiles import gaussian_mu
 from privopt.problem import Problem
 from privopt.solvers.families.mirror_steps import gaussian_length
 from privopt.solvers.families.passes import refuse_unless_ordered
+from privopt.solvers.families.rounding import RoundingSolver, refuse_kink
 from privopt.solvers.families.trees import MOST_PHASES, difference_clip, largest_batch, leaves
-from privopt.solvers.solver import Settings, Solver, Tick, entry_bounds, no_tick
+from privopt.solvers.solver import Settings, Tick, entry_bounds, no_tick
 from privopt.solvers.specimen import BALL_PROBLEMS, VERTEX_PROBLEMS, Attack, Specimen
 
 
@@ -58,7 +59,7 @@ class VarianceReducedSettings(Settings):
     ridge: float
 
 
-class VarianceReducedSFW(Solver):
+class VarianceReducedSFW(RoundingSolver):
     """One-pass Frank-Wolfe on l_p balls with a tree of noisy gradient differences.
 
     Formal guarantee
@@ -75,7 +76,7 @@ class VarianceReducedSFW(Solver):
         attack=Attack(n=16, choices=lambda budget: {"phases": 1}),
     )
 
-    def refuse(self, facts: Facts, budget: Budget) -> str | None:
+    def refuse_smooth(self, facts: Facts, budget: Budget) -> str | None:
         domain = facts.problem.domain
         if not math.isfinite(facts.problem.loss.lipschitz):
             return (
@@ -83,7 +84,7 @@ class VarianceReducedSFW(Solver):
                 "use Squared(residual_clip=...) or Huber(width)."
             )
         if not facts.smooth:
-            return f"{self.name} needs a smooth loss; {facts.loss_name} is not smooth."
+            return refuse_kink(self.name, facts)
         if not isinstance(domain, (L1Ball, LpBall)) or _order(facts) > 2:
             return f"{self.name} needs an L1Ball or an LpBall with p <= 2 as its domain."
         if budget.pure:
@@ -95,7 +96,9 @@ class VarianceReducedSFW(Solver):
     def row_bounds(self, problem: Problem) -> RowBounds:
         return entry_bounds(problem)
 
-    def settings(self, facts: Facts, budget: Budget, **choices: Any) -> VarianceReducedSettings:
+    def smooth_settings(
+        self, facts: Facts, budget: Budget, **choices: Any
+    ) -> VarianceReducedSettings:
         phases: int | None = choices.pop("phases", None)
         clip: float = choices.pop("slope_clip", facts.problem.loss.lipschitz)
         if choices:
@@ -121,7 +124,7 @@ class VarianceReducedSFW(Solver):
             ridge=facts.problem.l2,
         )
 
-    def run(
+    def run_smooth(
         self,
         oracle: Oracle,
         gate: Gate,

@@ -87,4 +87,4 @@ def variance(
     if sampling == "fixed" and facts.n > 1:
         drawn *= facts.n / (facts.n - 1)
     scale = facts.relation_factor * clip_norm * multiplier / rate
-    return drawn + facts.p * scale**2
+    return drawn + facts.span * scale**2

@@ -17,6 +17,7 @@ from privopt.mechanisms.objective_perturbation import Noise
 from privopt.mechanisms.stable_sgd import CLOSED
 from privopt.privacy import Budget, Refused
 from privopt.privacy.profiles import gaussian_mu
+from privopt.solvers.families.rounding import refuse_kink
 
 MOST_CONDITION = 1e6
 """Condition number of the sum with a rounded kink; the rounding is wider rather than beyond it."""
@@ -29,7 +30,7 @@ def refuse_unless_convex(name: str, facts: Facts) -> str | None:
     if not facts.convex:
         return f"{name} needs a convex loss; {facts.loss_name} is not convex."
     if not facts.smooth and facts.problem.loss.pieces(np.ones(1)) is None:
-        return f"{name} needs a smooth loss or one of two lines; {facts.loss_name} is neither."
+        return refuse_kink(name, facts)
     if not math.isfinite(facts.lipschitz()):
         return (
             f"{name} needs a Lipschitz loss; {facts.loss_name} is not: "
@@ -43,12 +44,7 @@ def refuse_unless_smooth_and_convex(name: str, facts: Facts) -> str | None:
     if not facts.convex:
         return f"{name} needs a convex loss; {facts.loss_name} is not convex."
     if not facts.smooth:
-        smooth = {"Hinge": "SmoothedHinge(width)", "Absolute": "Huber(width)"}
-        other = smooth.get(facts.loss_name)
-        return (
-            f"{name} needs a smooth loss; {facts.loss_name} is not smooth: "
-            f'use {f"{other} or " if other else ""}solver="noisy_gd".'
-        )
+        return refuse_kink(name, facts)
     return refuse_unless_convex(name, facts)
 
 

@@ -15,6 +15,8 @@ from privopt.facts import Facts
 from privopt.mechanisms import Gate, ObjectivePerturbation
 from privopt.mechanisms.mask import LIMIT, Mask, integer_scale
 from privopt.mechanisms.objective_perturbation import Method, Noise, noise_error
+from privopt.numerics.convex import UNIT
+from privopt.numerics.enclosed_newton import PROJECTION
 from privopt.oracle import Oracle
 from privopt.privacy import Accountant, Budget, Refused, charge_of
 from privopt.privacy.kinds import GaussianKind, ObjectiveGaussian
@@ -22,7 +24,8 @@ from privopt.privacy.profiles import gaussian_mu
 from privopt.privacy.spend import Charge
 from privopt.problem import Problem
 from privopt.solvers.families.minimisers import choose_noise, least_tolerance
-from privopt.solvers.solver import Settings, Solver, Tick, no_tick
+from privopt.solvers.families.rounding import RoundingSolver, refuse_kink
+from privopt.solvers.solver import Settings, Tick, no_tick
 
 OUTPUT_SHARE = 0.01
 """Share of epsilon (pure) or of mu^2 (Gaussian) that pays for the solver's tolerance."""
@@ -46,7 +49,7 @@ class ObjectiveSettings(Settings):
     discrete_noise: bool
 
 
-class ObjectiveSolver(Solver):
+class ObjectiveSolver(RoundingSolver):
     """A solver that minimises a perturbed objective to a certificate."""
 
     has_discrete_noise: ClassVar[bool] = True
@@ -54,16 +57,11 @@ class ObjectiveSolver(Solver):
     output_share: ClassVar[float] = OUTPUT_SHARE
     output_noise: ClassVar[float] = OUTPUT_NOISE
 
-    def refuse(self, facts: Facts, budget: Budget) -> str | None:
+    def refuse_smooth(self, facts: Facts, budget: Budget) -> str | None:
         if not facts.convex:
             return f"{self.name} needs a convex loss; {facts.loss_name} is not convex."
         if not facts.smooth:
-            smooth = {"Hinge": "SmoothedHinge(width)", "Absolute": "Huber(width)"}
-            other = smooth.get(facts.loss_name)
-            return (
-                f"{self.name} needs a smooth loss; {facts.loss_name} is not smooth: "
-                f'use {f"{other} or " if other else ""}solver="noisy_gd".'
-            )
+            return refuse_kink(self.name, facts)
         if not math.isfinite(facts.lipschitz()):
             return (
                 f"{self.name} needs a Lipschitz loss; {facts.loss_name} is not: "
@@ -71,12 +69,12 @@ class ObjectiveSolver(Solver):
             )
         return None
 
-    def settings(self, facts: Facts, budget: Budget, **choices: Any) -> ObjectiveSettings:
+    def smooth_settings(self, facts: Facts, budget: Budget, **choices: Any) -> ObjectiveSettings:
         return objective_settings(
             self.name, facts, budget, choices, self.output_share, self.output_noise
         )
 
-    def run(
+    def run_smooth(
         self,
         oracle: Oracle,
         gate: Gate,
@@ -200,10 +198,10 @@ def _expected_square(facts: Facts, budget: Budget, noise: Noise, lam: float, sha
         return math.inf
     if noise == "pure":
         scale = facts.repeats * sensitivity / spare
-        return facts.p * (facts.p + 1) * scale**2
+        return facts.span * (facts.p + 1) * scale**2
     square = (gaussian_mu(spare, budget.delta) ** 2 - facts.prior_mu**2) / facts.repeats
     mu = math.sqrt(max(square, 0.0))
-    return facts.p * (sensitivity / mu) ** 2 if mu > 0 else math.inf
+    return facts.span * (sensitivity / mu) ** 2 if mu > 0 else math.inf
 
 
 def _calibrate(
@@ -239,12 +237,22 @@ def _tolerance(
     theta.
 
     The noise b moves theta by at least ||b|| / (n smoothness + lambda). The tolerance never goes
-    below twice the rounding error of a sum of n gradients.
+    below twice the rounding errors of a sum of n gradients and of a projection.
     """
     factor = facts.relation_factor if noise == "pure" else 1
     stiffness = facts.n * facts.smoothness() + lam
     wanted = ratio * multiplier * factor * lam / (2 * output * stiffness)
-    return max(wanted, least_tolerance(facts, multiplier))
+    return max(wanted, least_tolerance(facts, multiplier), _projection(facts, stiffness))
+
+
+def _projection(facts: Facts, stiffness: float) -> float:
+    """Twice what the rounding of a projection takes from the certificate of a minimiser over a
+    domain, in units of L: see ``mapped_below``."""
+    if not facts.bounded:
+        return 0.0
+    far = facts.radius() + float(np.linalg.norm(facts.problem.domain.centre(facts.p)))
+    off = PROJECTION * UNIT * facts.p * 3 * far
+    return 6 * stiffness * off / facts.lipschitz()
 
 
 def discrete_tolerance(

@@ -13,6 +13,7 @@ from privopt.privacy import Budget
 from privopt.privacy.profiles import concentrated_rho
 from privopt.problem import Problem
 from privopt.solvers.families.passes import refuse_unless_ordered
+from privopt.solvers.families.rounding import refuse_kink
 from privopt.solvers.solver import entry_bounds
 
 
@@ -37,7 +38,7 @@ def refuse_vertices(name: str, facts: Facts) -> str | None:
             "use Squared(residual_clip=...) or Huber(width)."
         )
     if not facts.smooth:
-        return f"{name} needs a smooth loss; {facts.loss_name} is not smooth."
+        return refuse_kink(name, facts)
     if not isinstance(domain, (L1Ball, Simplex, Polytope)):
         return (
             f"{name} needs the vertices of a polytope; {type(domain).__name__} has no "
@@ -51,7 +52,7 @@ def refuse_vertices(name: str, facts: Facts) -> str | None:
 def vertex_bounds(problem: Problem) -> RowBounds:
     """Entries clipped to the declared column bounds, or rows to their norm."""
     if problem.column_bounds is None:
-        return RowBounds(problem.data_norm, problem.intercept)
+        return RowBounds(problem.row_norm, problem.intercept)
     return RowBounds(math.inf, problem.intercept, problem.column_bounds)
 
 
