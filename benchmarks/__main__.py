@@ -39,6 +39,7 @@ NAMES = (
     "accounting_speed",
     "peers",
     "coefficient_noise",
+    "evaluation",
 )
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         load,
         save,
     )
+    from privopt.evaluation import evaluate
     from privopt.ledger import Ledger
     from privopt.planner import plan, prefix_sums, quantile, solve
     from privopt.privacy import Budget, Certificate, Participation, PrivacyWarning, Refused
@@ -62,6 +63,7 @@ __all__ = [
     "SplineFeatures",
     "__version__",
     "check_pipeline",
+    "evaluate",
     "geometry",
     "load",
     "losses",
@@ -97,6 +99,7 @@ _HOMES = {
         "load",
         "save",
     ),
+    "privopt.evaluation": ("evaluate",),
     "privopt.ledger": ("Ledger",),
     "privopt.planner": ("plan", "prefix_sums", "quantile", "solve"),
     "privopt.privacy": ("Budget", "Certificate", "Participation", "PrivacyWarning", "Refused"),

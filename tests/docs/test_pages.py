@@ -126,6 +126,7 @@ def _write_people(folder: Path) -> None:
     pyarrow.csv.write_csv(table, folder / "people.csv")
     pyarrow.parquet.write_table(table, folder / "people.parquet")
     pyarrow.csv.write_csv(table.drop_columns(["income"]).slice(0, 50), folder / "new.csv")
+    pyarrow.csv.write_csv(table.slice(500), folder / "held.csv")
     numbers = pa.table({"age": age / 100, "hours": hours / 100, "income": (score > 0).astype(int)})
     pyarrow.csv.write_csv(numbers, folder / "scaled.csv")
     (folder / "bounds.toml").write_text(blocks(DOCS / "command-line.md", "toml")[0])

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.svm import LinearSVC
 
 import privopt
 from privopt.losses import Logistic
@@ -84,6 +85,11 @@ def _train(noise: str, batches: str, **more: Any) -> Any:
     return private.certificate()
 
 
+def _evaluate(**more: Any) -> Any:
+    model = LinearSVC().fit(X, TWO)
+    return privopt.evaluate(model, X, TWO, 0.5, **more).certificate
+
+
 ROADS = {
     **{name: partial(_fit, name) for name in CASES},
     "OnlineLogisticRegression, batches": partial(_batches, privopt.OnlineLogisticRegression, TWO),
@@ -95,6 +101,7 @@ ROADS = {
     ),
     "PrivateSearchCV": partial(_search, "private"),
     "PrivateSearchCV, planned": partial(_search, "plan"),
+    "evaluate": _evaluate,
     "solve": _solve,
     "quantile": partial(_quantile, "loss"),
     "quantile, rank": partial(_quantile, "rank"),

@@ -64,6 +64,7 @@ from .checks import (
 )
 from .classes import classes
 from .densities import densities
+from .evaluation import evaluation
 from .foreign import foreign
 from .further import further
 from .geometry import geometry
@@ -1231,6 +1232,7 @@ ALL: list[Mutant] = [
         classes,
         tuning,
         regressions,
+        evaluation,
         foreign,
     )
     for mutant in family()

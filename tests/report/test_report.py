@@ -18,7 +18,7 @@ from privopt.privacy import Budget, Certificate
 from privopt.privacy.accountant import charge_of
 from privopt.privacy.kinds import GaussianKind, Pure
 from privopt.report import Attack, card, findings, page, spread_of, write_card, write_report
-from privopt.report.page import _plotly
+from privopt.report.markup import plotly
 from privopt.tables import DeclaredColumns
 
 
@@ -254,7 +254,7 @@ def test_names_cannot_break_out():
     assert "a\\|b" in markdown
 
 
-def test_without_plotly_the_pictures_stand_alone(monkeypatch):
+def test_withoutplotly_the_pictures_stand_alone(monkeypatch):
     real = builtins.__import__
 
     def without(name, *rest, **more):
@@ -263,10 +263,10 @@ def test_without_plotly_the_pictures_stand_alone(monkeypatch):
         return real(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    _plotly.cache_clear()
+    plotly.cache_clear()
     text = page(findings(fitted()))
     monkeypatch.undo()
-    _plotly.cache_clear()
+    plotly.cache_clear()
     assert "<script" not in text
     assert text.count("<svg") == 4
     assert len(text) < 60_000

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from sklearn import linear_model
 
 import privopt
 from privopt.audit.fits import LABELS, estimators, readable, settled
@@ -285,6 +286,30 @@ def _search(budget: Budget, generator: Generator) -> Call:
     return Call(run, pairs, f"PrivateSearchCV, {law}, {budget}")
 
 
+def _evaluate(kind: Literal["two", "three", "numbers"]) -> Callable[[Budget, Generator], Call]:
+    """A fixed model that is public."""
+
+    def make(budget: Budget, generator: Generator) -> Call:
+        if not budget.pure and kind != "three":
+            raise Refused("this evaluation is pure.")
+        X = generator.normal(size=(60, P))
+        model: Any = linear_model.LinearRegression().fit(X, X[:, 0])
+        if kind != "numbers":
+            y = np.where(np.arange(60) % 5 == 0, 2.0, np.sign(X[:, 0]))
+            model = linear_model.LogisticRegression().fit(X, y if kind == "three" else np.sign(y))
+        own = {"one_vs_rest": True} if kind == "three" else {"target_bounds": (-2.0, 2.0)}
+        own = {**own, "neighbouring": budget.neighbouring, "n_public": N}
+
+        def run(X: np.ndarray, y: np.ndarray, source: Any) -> Any:
+            at = budget.epsilon, budget.delta
+            found = privopt.evaluate(model, X, y, *at, **own, random_state=source)
+            return found.to_json()
+
+        return Call(run, _pairs(budget, kind != "numbers", 1.0), f"evaluate {kind}, {budget}")
+
+    return make
+
+
 def _torch(noise: str) -> Callable[[Budget, Generator], Call]:
     def make(budget: Budget, generator: Generator) -> Call:
         import torch
@@ -331,6 +356,7 @@ def _torch(noise: str) -> Callable[[Budget, Generator], Call]:
 
 
 METHODS: tuple[Literal["loss", "rank"], ...] = ("loss", "rank")
+KINDS: tuple[Literal["two", "three", "numbers"], ...] = ("two", "three", "numbers")
 Make = Callable[[Budget, Generator], Call]
 ENTRIES: dict[str, tuple[Make, ...]] = {
     "solve": (_solve, _solve),
@@ -373,6 +399,7 @@ ENTRIES: dict[str, tuple[Make, ...]] = {
     "ElasticNet": (_estimator("ElasticNet", _nothing),),
     "SparseLogisticRegression": (_estimator("SparseLogisticRegression", _nothing),),
     "PrivateERM": (_estimator("PrivateERM", _nothing),),
+    "evaluate": tuple(_evaluate(kind) for kind in KINDS),
     "torch.make_private": tuple(_torch(noise) for noise in ("independent", "banded", "blt")),
 }
 """Public names, and the calls by which they are tried."""

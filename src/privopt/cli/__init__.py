@@ -7,6 +7,7 @@ import typer
 from privopt.cli.account import account
 from privopt.cli.audit import audit
 from privopt.cli.demo import demo
+from privopt.cli.evaluate import evaluate
 from privopt.cli.fit import fit
 from privopt.cli.init_bounds import init_bounds
 from privopt.cli.ledger import ledger
@@ -26,6 +27,7 @@ app.command()(demo)
 app.command()(plan)
 app.command()(init_bounds)
 app.command()(fit)
+app.command()(evaluate)
 app.command()(predict)
 app.command()(report)
 app.command()(statement)

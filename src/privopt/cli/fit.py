@@ -78,10 +78,15 @@ def fit(
         str | None, typer.Option(help="Name of the budget; may be left out if there is one.")
     ] = None,
     force: Force = False,
+    holdout: Annotated[
+        float | None,
+        typer.Option(help="Keep this share of the rows, by a public rule, and evaluate on them."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Fit a private model to a CSV or Parquet file; write the model and its certificate."""
     from privopt.tables import column_types, learn, read_table
+    from privopt.tables.judge import judge, parted
     from privopt.tables.schema import check_target
 
     with plain_errors():
@@ -93,8 +98,9 @@ def fit(
         else:
             schema = declared(bounds, target, data_norm, classes)
             schema.check_names(types, data.name, bounds.name)
+        shares = _shares(holdout, epsilon, neighbouring, ledger)
         settings = {
-            "epsilon": epsilon,
+            "epsilon": shares[0],
             "delta": delta,
             "neighbouring": neighbouring.value,
             "n_public": n_public,
@@ -108,22 +114,82 @@ def fit(
         pipeline = learn.build(schema, model, settings)
         _check_users(users, rows_per_user, schema, types, data.name)
         certificate_file = out.with_suffix(".certificate.json")
-        for path in filter(None, (out, certificate_file, report)):
+        files = [out, certificate_file]
+        judged_file = out.with_suffix(".evaluation.json")
+        files += [] if holdout is None else [judged_file]
+        files += [] if report is None else [report]
+        for path in files:
             check_writable(path, force)
         owners = {} if users is None else {users: "text"}  # ids as they are written
         table = read_table(data, schema.file_types | owners)
+        table, held, key = (table, None, "") if holdout is None else parted(table, holdout, users)
         with progress("fitting"):
             learn.fit(pipeline, table, schema.target, users)
-        _write(pipeline, out, certificate_file, report)
+        _write(pipeline, out, certificate_file)
+        judged = None
+        if held is not None:
+            how = {"ledger": settings["ledger"], "dataset": dataset, "rows_per_user": rows_per_user}
+            relation = neighbouring.value
+            with progress("evaluating"):
+                judged = judge(
+                    pipeline, held, schema.target.column, users, shares[1], relation, **how
+                )
+            judged_file.write_text(judged.to_json() + "\n", encoding="utf-8")
+        if report is not None:
+            _report(pipeline, report, judged)
         final: Any = pipeline[-1]
         certificate = final.privacy_
-        written = [str(path) for path in (out, certificate_file, report) if path is not None]
+        written = [str(path) for path in files]
         if as_json:
             found = {"wrote": written, "certificate": certificate.to_dict()}
+            if judged is not None:
+                found |= {"evaluation": judged.to_dict(), "split": {"share": holdout, "key": key}}
             typer.echo(json.dumps(found, indent=2))
             return
         console.print(str(certificate), markup=False, highlight=False)
+        if judged is not None:
+            console.print(f"\n{judged}\n", markup=False, highlight=False, soft_wrap=True)
+            console.print(_together(shares, delta, ledger), markup=False, soft_wrap=True)
+            console.print(f"rows were parted by the key {key}", markup=False, soft_wrap=True)
         console.print(f"wrote {', '.join(written)}", markup=False, highlight=False, soft_wrap=True)
+
+
+EVALUATION = 0.2
+"""Share of epsilon for the evaluation where both parts are charged to one ledger."""
+
+
+def _shares(
+    holdout: float | None, epsilon: float, neighbouring: Relation, ledger: Path | None
+) -> tuple[float, float]:
+    """Epsilon of the fit and of the evaluation.
+
+    Each record is in one part, chosen by a rule that looks at no value, so it pays for that part
+    alone: both have the whole epsilon. A ledger does not know of the parts and adds.
+    """
+    if holdout is None:
+        return epsilon, 0.0
+    if neighbouring is Relation.add_remove:
+        raise ValueError(
+            "--holdout parts rows by their position, which shifts when one is added or removed: "
+            "use --neighbouring zero_out or replace_one."
+        )
+    if not 0 < holdout < 1:
+        raise ValueError(f"--holdout is a share of the rows between 0 and 1, got {holdout:g}.")
+    if ledger is None:
+        return epsilon, epsilon
+    return (1 - EVALUATION) * epsilon, EVALUATION * epsilon
+
+
+def _together(shares: tuple[float, float], delta: float, ledger: Path | None) -> str:
+    from privopt.privacy.certificate import round_up, shown
+
+    added = f"delta={shown(delta)}" if delta else "pure"
+    if ledger is not None:
+        return f"fit and evaluation were both charged: epsilon={round_up(sum(shares))} ({added})."
+    return (
+        "Each record is in one of the two parts and pays for that one: fit and evaluation together "
+        f"have epsilon={round_up(max(shares))} ({added})."
+    )
 
 
 def declared(
@@ -226,13 +292,15 @@ def _check_users(
             )
 
 
-def _write(pipeline: Any, out: Path, certificate_file: Path, report: Path | None) -> None:
+def _write(pipeline: Any, out: Path, certificate_file: Path) -> None:
     import privopt
 
     certificate_file.write_text(pipeline[-1].privacy_.to_json() + "\n", encoding="utf-8")
     privopt.save(pipeline, out)
-    if report is not None:
-        from privopt.report import write_report
 
-        with progress("writing the report"):
-            write_report(pipeline, report)
+
+def _report(pipeline: Any, report: Path, judged: Any) -> None:
+    from privopt.report import write_report
+
+    with progress("writing the report"):
+        write_report(pipeline, report, evaluation=judged)

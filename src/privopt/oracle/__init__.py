@@ -25,6 +25,7 @@ from privopt.oracle.runs import sealed_runs, sealed_total
 from privopt.oracle.sampling import GeometricSkips, KeyedCoins, Sampler
 from privopt.oracle.sealed import Map, Sealed
 from privopt.oracle.sensitivity import FunctionFacts, Grid, Sensitivity
+from privopt.oracle.shares import Shares, sealed_shares, shares_radius
 from privopt.oracle.vertex_draw import VertexDraw
 
 __all__ = [
@@ -59,10 +60,13 @@ __all__ = [
     "Sealed",
     "Sensitivity",
     "ShapeTables",
+    "Shares",
     "SquaresAlong",
     "VertexDraw",
     "VertexPath",
     "View",
     "sealed_runs",
+    "sealed_shares",
     "sealed_total",
+    "shares_radius",
 ]

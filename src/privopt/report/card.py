@@ -54,6 +54,19 @@ def card(found: Findings) -> str:
             + f" {found.spread.how}",
             _table(head, rows),
         ]
+    if found.evaluation is not None:
+        judged = found.evaluation
+        metrics = [
+            (name, f"{one.value:.4g}", f"{one.low:.4g} to {one.high:.4g}")
+            for name, one in judged.metrics.items()
+        ]
+        epsilon = round_up(judged.certificate.epsilon)
+        parts += [
+            "## Evaluation",
+            f"{judged.meaning} Bought for epsilon {epsilon}; intervals hold the sampling of the "
+            "rows and the noise.",
+            _table(("metric", "value", f"{100 * judged.level:g} % interval"), metrics),
+        ]
     parts += [
         "## Limits",
         _lines(

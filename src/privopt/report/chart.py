@@ -6,16 +6,23 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, Protocol
 
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 68, 16, 12, 50
 BLUE, GREY, RED, PALE = "#1f5fa8", "#8a8f98", "#b3392f", "#b9bfc7"
 
 
+class Chart(Protocol):
+    """Drawn as SVG, which needs nothing, and described for plotly."""
+
+    def svg(self) -> str: ...
+    def plotly(self) -> dict[str, Any]: ...
+
+
 @dataclass(frozen=True)
 class Line:
-    """A named curve."""
+    """A named curve; with ``low`` and ``high`` a band lies around it."""
 
     name: str
     x: Sequence[float]
@@ -23,6 +30,15 @@ class Line:
     colour: str = BLUE
     dashed: bool = False
     marks: bool = False
+    low: Sequence[float] | None = None
+    high: Sequence[float] | None = None
+
+    @property
+    def band(self) -> tuple[list[float], list[float]]:
+        """The outline of the band, there and back."""
+        if self.low is None or self.high is None:
+            return [], []
+        return [*self.x, *reversed(self.x)], [*self.high, *reversed(self.low)]
 
 
 @dataclass(frozen=True)
@@ -38,10 +54,14 @@ class Curves:
 
     def svg(self) -> str:
         """A static picture; numbers on the axes are rounded, the tables beside it are not."""
-        xs = _Axis([x for line in self.lines for x in line.x], self.log_x, LEFT, WIDTH - RIGHT)
-        ys = _Axis([y for line in self.lines for y in line.y], self.log_y, HEIGHT - BOTTOM, TOP)
+        xs = Axis([x for line in self.lines for x in line.x], self.log_x, LEFT, WIDTH - RIGHT)
+        heights = [y for line in self.lines for y in (*line.y, *line.band[1])]
+        ys = Axis(heights, self.log_y, HEIGHT - BOTTOM, TOP)
         parts = [_axes(xs, ys, self.x_title, self.y_title)]
         for line in self.lines:
+            outline = " ".join(f"{xs(x):.1f},{ys(y):.1f}" for x, y in zip(*line.band, strict=True))
+            if outline:
+                parts.append(f'<polygon points="{outline}" fill="{line.colour}" opacity="0.18"/>')
             points = " ".join(
                 f"{xs(x):.1f},{ys(y):.1f}" for x, y in zip(line.x, line.y, strict=True)
             )
@@ -56,11 +76,27 @@ class Curves:
                 ]
         if self.here is not None:
             parts.append(_dot(xs(self.here[0]), ys(self.here[1]), RED, 5))
-        return _svg("".join(parts), HEIGHT, f"{self.y_title} against {self.x_title}")
+        return picture("".join(parts), HEIGHT, f"{self.y_title} against {self.x_title}")
 
     def plotly(self) -> dict[str, Any]:
         """Data and layout for plotly.js."""
         data: list[dict[str, Any]] = [
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "x": line.band[0],
+                "y": line.band[1],
+                "fill": "toself",
+                "fillcolor": line.colour,
+                "opacity": 0.18,
+                "line": {"width": 0},
+                "hoverinfo": "skip",
+                "showlegend": False,
+            }
+            for line in self.lines
+            if line.low is not None
+        ]
+        data += [
             {
                 "type": "scatter",
                 "mode": "lines+markers" if line.marks else "lines",
@@ -84,12 +120,12 @@ class Curves:
             )
         return {
             "data": data,
-            "layout": _layout(340)
+            "layout": layout(340)
             | {
-                "xaxis": _plotly_axis(
+                "xaxis": plotly_axis(
                     self.x_title, self.log_x, [x for one in self.lines for x in one.x]
                 ),
-                "yaxis": _plotly_axis(
+                "yaxis": plotly_axis(
                     self.y_title, self.log_y, [y for one in self.lines for y in one.y]
                 ),
             },
@@ -111,15 +147,15 @@ class Bars:
         height = TOP + step * len(self.names) + BOTTOM
         whiskers = self.outer or self.inner or [0.0] * len(self.names)
         ends = [v + s * w for v, w in zip(self.values, whiskers, strict=True) for s in (-1, 1)]
-        xs = _Axis([0.0, *ends], False, left, WIDTH - RIGHT)
+        xs = Axis([0.0, *ends], False, left, WIDTH - RIGHT)
         bottom = height - BOTTOM
-        parts = [_ticks_below(xs, bottom, self.title, left)]
+        parts = [ticks_below(xs, bottom, self.title, left)]
         for i, (name, value) in enumerate(zip(self.names, self.values, strict=True)):
             y = TOP + step * (i + 0.5)
             a, b = sorted((xs(0.0), xs(value)))
             parts.append(
                 f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">'
-                f"{escape(_short(name))}</text>"
+                f"{escape(short(name))}</text>"
                 f'<rect x="{a:.1f}" y="{y - 7:.1f}" width="{max(b - a, 0.5):.1f}" height="14" '
                 f'fill="{BLUE}" opacity="0.75"/>'
             )
@@ -132,7 +168,7 @@ class Bars:
                     )
         zero = xs(0.0)
         parts.append(f'<path d="M{zero:.1f} {TOP}V{bottom}" stroke="#444"/>')
-        return _svg("".join(parts), height, self.title)
+        return picture("".join(parts), height, self.title)
 
     def plotly(self) -> dict[str, Any]:
         bar: dict[str, Any] = {
@@ -161,18 +197,18 @@ class Bars:
         axis = {
             "autorange": "reversed",
             "tickvals": list(range(len(self.names))),
-            "ticktext": [escape(_short(name)) for name in self.names],
+            "ticktext": [escape(short(name)) for name in self.names],
             "automargin": True,
         }
-        layout = _layout(110 + 24 * len(self.names)) | {
-            "xaxis": _plotly_axis(self.title, False, self.values),
+        frame = layout(110 + 24 * len(self.names)) | {
+            "xaxis": plotly_axis(self.title, False, self.values),
             "yaxis": axis,
             "showlegend": False,
         }
-        return {"data": [bar, *whiskers], "layout": layout}
+        return {"data": [bar, *whiskers], "layout": frame}
 
 
-class _Axis:
+class Axis:
     """From values to pixels, with round ticks."""
 
     def __init__(self, values: Sequence[float], log: bool, start: float, end: float) -> None:
@@ -205,9 +241,9 @@ class _Axis:
         return [(mark, f"{mark:.4g}") for mark in marks]
 
 
-def _axes(xs: _Axis, ys: _Axis, x_title: str, y_title: str) -> str:
+def _axes(xs: Axis, ys: Axis, x_title: str, y_title: str) -> str:
     bottom = HEIGHT - BOTTOM
-    parts = [_ticks_below(xs, bottom, x_title, LEFT)]
+    parts = [ticks_below(xs, bottom, x_title, LEFT)]
     for value, text in ys.ticks():
         parts.append(
             f'<path d="M{LEFT} {ys(value):.1f}H{WIDTH - RIGHT}" stroke="#e3e6ea"/>'
@@ -221,7 +257,7 @@ def _axes(xs: _Axis, ys: _Axis, x_title: str, y_title: str) -> str:
     return "".join(parts)
 
 
-def _ticks_below(xs: _Axis, bottom: float, title: str, left: float) -> str:
+def ticks_below(xs: Axis, bottom: float, title: str, left: float) -> str:
     parts = []
     for value, text in xs.ticks():
         parts.append(
@@ -240,7 +276,8 @@ def _dot(x: float, y: float, colour: str, size: float = 3) -> str:
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size}" fill="{colour}"/>'
 
 
-def _svg(body: str, height: float, label: str) -> str:
+def picture(body: str, height: float, label: str) -> str:
+    """The SVG around a chart's parts."""
     return (
         '<svg class="static" xmlns="http://www.w3.org/2000/svg" '
         f'viewBox="0 0 {WIDTH} {height}" role="img" '
@@ -249,11 +286,13 @@ def _svg(body: str, height: float, label: str) -> str:
     )
 
 
-def _short(name: str) -> str:
+def short(name: str) -> str:
+    """A name that fits beside a bar."""
     return name if len(name) <= 22 else name[:21] + "…"
 
 
-def _layout(height: int) -> dict[str, Any]:
+def layout(height: int) -> dict[str, Any]:
+    """What all plots of the page share."""
     return {
         "height": height,
         "margin": {"l": 62, "r": 14, "t": 14, "b": 52},
@@ -265,7 +304,7 @@ def _layout(height: int) -> dict[str, Any]:
     }
 
 
-def _plotly_axis(title: str, log: bool, values: Sequence[float]) -> dict[str, Any]:
+def plotly_axis(title: str, log: bool, values: Sequence[float]) -> dict[str, Any]:
     axis: dict[str, Any] = {"title": {"text": escape(title)}, "gridcolor": "#e3e6ea"}
     if not log:
         return axis

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from privopt.evaluation import Evaluation
 from privopt.planner.choose import rank
 from privopt.planner.explain import COLUMNS, notes, rows
 from privopt.privacy import Certificate, Refused
@@ -95,6 +96,10 @@ class Findings:
     """Of an additive model, what its shaped columns give to the score."""
     public: tuple[tuple[str, str], ...]
     """Other facts that were taken as public."""
+    evaluation: Evaluation | None = None
+    """How good the model is, if that was bought."""
+    summary: Any = None
+    """The table of coefficients with standard errors, of a fit that released what it needs."""
 
     @property
     def headline(self) -> str:
@@ -116,6 +121,15 @@ class Findings:
             f"Somebody who knows all other records and sees everything that was released, and who "
             f"must guess whether one {self.certificate.unit} was there, is right in at most "
             f"{_up(share)} of 100 cases; a coin is right in 50."
+        )
+
+    @property
+    def false_alarms(self) -> str:
+        """The same with few false alarms, in one sentence."""
+        most = 100 * self.attack.true_positives(0.01)
+        return (
+            "Whoever claims that somebody was in the data, and is wrong about at most 1 % of those "
+            f"who were not, is right about at most {_up(most)} % of those who were."
         )
 
     def attacks(self) -> list[tuple[str, str, str]]:
@@ -147,7 +161,9 @@ class Findings:
         ]
 
 
-def findings(model: Any, title: str | None = None) -> Findings:
+def findings(
+    model: Any, title: str | None = None, evaluation: Evaluation | None = None
+) -> Findings:
     """Gather what can be said about a fitted estimator, or a pipeline that ends in one."""
     steps = [step for _, step in getattr(model, "steps", [("model", model)])]
     final = steps[-1]
@@ -175,7 +191,19 @@ def findings(model: Any, title: str | None = None) -> Findings:
         columns=_columns(encoder),
         shapes=drawn(final, encoder),
         public=_public(final, certificate),
+        evaluation=evaluation,
+        summary=_summary(final),
     )
+
+
+def _summary(final: Any) -> Any:
+    """None for a fit that released nothing to compute standard errors from."""
+    if not callable(getattr(final, "summary", None)):
+        return None
+    try:
+        return final.summary()
+    except (Refused, ValueError):
+        return None
 
 
 def _ranked(plan: Plan | None) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:

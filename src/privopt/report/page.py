@@ -5,11 +5,9 @@ Every text that comes from a user (a column's name, a label, a title) is escaped
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from html import escape
 from importlib import resources
 from typing import Any
@@ -17,19 +15,13 @@ from typing import Any
 from privopt.privacy.certificate import round_up, shown
 from privopt.report.chart import GREY, Bars, Curves, Line
 from privopt.report.findings import Coefficient, Findings
+from privopt.report.forest import forest
+from privopt.report.judged import judged, signed
+from privopt.report.markup import bullets, figure, row_table, scripts, table
 from privopt.report.shapes import pictures
 
 SHOWN = 20
 """Coefficients in the picture and in the first table; all of them are on the page."""
-
-SCRIPT = """
-for (const figure of document.querySelectorAll("figure[data-plot]")) {
-  const spec = JSON.parse(document.getElementById(figure.dataset.plot).textContent);
-  figure.classList.add("live");
-  Plotly.newPlot(figure.querySelector(".plot"), spec.data, spec.layout,
-    {responsive: true, displayModeBar: false});
-}
-"""
 
 
 def page(found: Findings) -> str:
@@ -41,11 +33,14 @@ def page(found: Findings) -> str:
             _attack(found, plots),
             _curve(found, plots),
             _frontier(found, plots),
+            judged(found, plots),
+            forest(found, plots),
             _coefficients(found, plots),
             _shapes(found, plots),
             _plan(found),
             _public(found),
             _limits(),
+            signed(found),
             _raw(found),
         ]
     )
@@ -54,7 +49,7 @@ def page(found: Findings) -> str:
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<link rel="icon" href="data:,"><title>{escape(found.title)}</title>'
-        f"<style>{style}</style></head>\n<body><main>{body}</main>{_scripts(plots)}</body></html>\n"
+        f"<style>{style}</style></head>\n<body><main>{body}</main>{scripts(plots)}</body></html>\n"
     )
 
 
@@ -110,7 +105,7 @@ def _attack(found: Findings, plots: list[dict[str, Any]]) -> str:
         "data. These limits hold for every test, with any computing power and any knowledge of the "
         "other records; nothing about them is estimated.</p>"
         '<div class="pair"><div>'
-        + _table(
+        + table(
             ("false alarms", "right alarms, at most", "belief after an alarm, from 50 %"),
             found.attacks(),
             numbers=3,
@@ -123,7 +118,7 @@ def _attack(found: Findings, plots: list[dict[str, Any]]) -> str:
         "<li>combine this model with others fitted to the same records: their losses add up;</li>"
         f"<li>learn more about somebody with several records: for k of them up to {_times(found)}; "
         "</li><li>read everything that was declared public, below.</li></ul></div>"
-        + _figure(chart, plots, "Grey: guessing. Both axes are logarithmic.")
+        + figure(chart, plots, "Grey: guessing. Both axes are logarithmic.")
         + "</div>"
     )
 
@@ -142,9 +137,9 @@ def _curve(found: Findings, plots: list[dict[str, Any]]) -> str:
         "<h2>Epsilon at other deltas</h2>"
         "<p>The same fit has an epsilon for every delta, and all of these pairs hold at once.</p>"
         '<div class="pair"><div>'
-        + _table(("delta", "epsilon"), found.curve(), numbers=2)
+        + table(("delta", "epsilon"), found.curve(), numbers=2)
         + "</div>"
-        + _figure(chart, plots, "Red: the pair that the certificate states.")
+        + figure(chart, plots, "Red: the pair that the certificate states.")
         + "</div>"
     )
 
@@ -176,14 +171,14 @@ def _frontier(found: Findings, plots: list[dict[str, Any]]) -> str:
         f"<p>Predicted from public facts alone, by {source}. The excess risk is the mean loss "
         "above that of the best model without privacy.</p>"
         '<div class="pair"><div>'
-        + _table(
+        + table(
             ("epsilon", "predicted excess risk"),
             [(f"{epsilon:g}", f"{error:.3g}") for epsilon, error, _ in rows],
             numbers=2,
         )
-        + _list(frontier.notes)
+        + bullets(frontier.notes)
         + "</div>"
-        + _figure(chart, plots, "Red: this model. Both axes are logarithmic.")
+        + figure(chart, plots, "Red: this model. Both axes are logarithmic.")
         + "</div>"
     )
 
@@ -205,7 +200,7 @@ def _coefficients(found: Findings, plots: list[dict[str, Any]]) -> str:
         caption = f"Bars: {over}."
         if found.spread.estimate is not None or found.spread.bound is not None:
             caption += " Whiskers: two deviations of the noise; dark: estimate, light: bound."
-        picture = _figure(chart, plots, caption)
+        picture = figure(chart, plots, caption)
     rest = ""
     if len(found.coefficients) > SHOWN:
         rest = (
@@ -229,7 +224,7 @@ def _coefficients(found: Findings, plots: list[dict[str, Any]]) -> str:
 
 def _shapes(found: Findings, plots: list[dict[str, Any]]) -> str:
     charts = [one.chart("part of the score") for one in found.shapes]
-    return pictures([_figure(chart, plots, chart.x_title) for chart in charts], found.outputs)
+    return pictures([figure(chart, plots, chart.x_title) for chart in charts], found.outputs)
 
 
 def _coefficient_table(found: Findings, shown: Sequence[Coefficient]) -> str:
@@ -249,7 +244,7 @@ def _coefficient_table(found: Findings, shown: Sequence[Coefficient]) -> str:
             cells += [f'<td class="number">{getattr(one, part)[k]:.2g}</td>' for _, part in noise]
         kind = " class=faint" if one.faint else " class=chosen" if one.clear else ""
         lines.append(f"<tr{kind}>{''.join(cells)}</tr>")
-    return _rows(head, "".join(lines), numbers=len(head) - 1)
+    return row_table(head, "".join(lines), numbers=len(head) - 1)
 
 
 def _whiskers(
@@ -264,7 +259,7 @@ def _whiskers(
 def _plan(found: Findings) -> str:
     if found.plan is None:
         return ""
-    table = ""
+    others = ""
     if found.ranking:
         head, *rows = found.ranking
         lines = "".join(
@@ -273,10 +268,10 @@ def _plan(found: Findings) -> str:
             + "</tr>"
             for row in rows
         )
-        table = (
+        others = (
             "<details><summary>The other algorithms that apply, and why the rest do not</summary>"
-            + _rows(head, lines)
-            + _list(found.ranking_notes)
+            + row_table(head, lines)
+            + bullets(found.ranking_notes)
             + "</details>"
         )
     return (
@@ -284,22 +279,22 @@ def _plan(found: Findings) -> str:
         f"<p>Before any data was touched, <strong>{escape(found.plan.name)}</strong> was chosen: "
         f"{escape(found.plan.solver.summary)}. It made {found.certificate.releases} release(s), "
         "with settings that follow from public facts and the budget alone:</p>"
-        + _table(("setting", "value"), found.settings())
-        + table
+        + table(("setting", "value"), found.settings())
+        + others
     )
 
 
 def _public(found: Findings) -> str:
     columns = ""
     if found.columns:
-        columns = "<p>Bounds and categories of the columns, as declared:</p>" + _table(
+        columns = "<p>Bounds and categories of the columns, as declared:</p>" + table(
             ("column", "kind", "bounds or categories"), found.columns
         )
     return (
         "<h2>What was assumed to be public</h2>"
         "<p>None of this is covered by the guarantee. It must come from outside the data: what was "
         "read off the rows is in the model, and no noise hides it.</p>"
-        + _table(("fact", "value"), found.public)
+        + table(("fact", "value"), found.public)
         + columns
     )
 
@@ -336,61 +331,3 @@ def _breakable(name: str) -> str:
 def _times(found: Findings) -> str:
     grows = "" if found.certificate.delta == 0 else ", and delta grows too"
     return f"k times the epsilon ({round_up(5 * found.certificate.epsilon)} for five{grows})"
-
-
-def _table(head: Iterable[str], rows: Iterable[Sequence[str]], numbers: int = 0) -> str:
-    """A table whose last ``numbers`` columns are set like numbers."""
-    head = list(head)
-    lines = []
-    for row in rows:
-        cells = [
-            f'<td class="{"number" if k >= len(head) - numbers else "name"}">{escape(cell)}</td>'
-            for k, cell in enumerate(row)
-        ]
-        lines.append(f"<tr>{''.join(cells)}</tr>")
-    return _rows(head, "".join(lines), numbers)
-
-
-def _rows(head: Sequence[str], body: str, numbers: int = 0) -> str:
-    cells = "".join(
-        f"<th{' class=number' if k >= len(head) - numbers else ''}>{escape(name)}</th>"
-        for k, name in enumerate(head)
-    )
-    return (
-        f'<div class="scroll"><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>'
-        "</div>"
-    )
-
-
-def _list(sentences: Iterable[str]) -> str:
-    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
-    return f"<ul>{items}</ul>" if items else ""
-
-
-def _figure(chart: Curves | Bars, plots: list[dict[str, Any]], caption: str) -> str:
-    plots.append(chart.plotly())
-    words = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-    inside = f'<div class="plot"></div>{chart.svg()}{words}'
-    return f'<figure data-plot="plot-{len(plots)}">{inside}</figure>'
-
-
-def _scripts(plots: list[dict[str, Any]]) -> str:
-    """Plotly and its figures; without the package the static pictures stand alone."""
-    library = _plotly()
-    if library is None:
-        return ""
-    specs = "".join(
-        f'<script type="application/json" id="plot-{number}">'
-        f"{json.dumps(spec).replace('<', chr(92) + 'u003c')}</script>"
-        for number, spec in enumerate(plots, 1)
-    )
-    return f"{specs}<script>{library}</script><script>{SCRIPT}</script>"
-
-
-@cache
-def _plotly() -> str | None:
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError:
-        return None
-    return get_plotlyjs()

@@ -1,0 +1,7 @@
+"""How good a model is, learned privately: one release, every metric with its interval."""
+
+from privopt.evaluation.estimate import Estimate
+from privopt.evaluation.evaluate import evaluate
+from privopt.evaluation.evaluation import Evaluation
+
+__all__ = ["Estimate", "Evaluation", "evaluate"]
