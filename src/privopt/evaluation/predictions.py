@@ -33,8 +33,7 @@ BLOCK = 1 << 14
 MADE_UP = 8
 MIXING = {"IterativeImputer"}
 """Of scikit-learn, but what a row becomes may depend on how many draws the others took."""
-_PLAIN = (bool, int, float, str, bytes, type, slice, range, np.ndarray, np.generic, np.dtype)
-_PLAIN += (np.ufunc, np.random.RandomState, np.random.Generator, type(None))
+_PLAIN = (bool, int, float, str, bytes, type, slice, range, np.ufunc, type(None))
 BY_SCORE = {
     "AdaBoostClassifier",
     "BaggingClassifier",
@@ -144,7 +143,8 @@ def _harmless(part: Any) -> bool:
     if isinstance(part, dict):
         return all(_harmless(one) for one in part.values())
     kind = type(part)
-    return isinstance(part, _PLAIN) or own_type(kind) or _of_scikit_learn(kind)
+    of_numpy = kind.__module__.partition(".")[0] == "numpy" and not callable(part)
+    return isinstance(part, _PLAIN) or of_numpy or own_type(kind) or _of_scikit_learn(kind)
 
 
 def _of_scikit_learn(kind: type) -> bool:

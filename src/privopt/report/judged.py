@@ -37,7 +37,7 @@ def judged(found: Findings, plots: list[dict[str, Any]]) -> str:
         f"{_delta(certificate.delta)}. Each interval holds the sampling of the rows, the noise, "
         f"and what bins leave open; it misses in {100 * (1 - evaluation.level):.2g} of 100 cases."
         f"{warning}</p>"
-        + table(head, rows, numbers=4)
+        + f'<div class="metrics">{table(head, rows, numbers=4)}</div>'
         + _pictures(evaluation, plots)
         + _confusion(evaluation)
     )
