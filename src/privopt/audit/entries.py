@@ -286,26 +286,22 @@ def _search(budget: Budget, generator: Generator) -> Call:
     return Call(run, pairs, f"PrivateSearchCV, {law}, {budget}")
 
 
-def _evaluate(kind: Literal["two", "three", "numbers"]) -> Callable[[Budget, Generator], Call]:
-    """A fixed model that is public."""
+def _evaluate(classes: int) -> Callable[[Budget, Generator], Call]:
+    """A fixed model that is public: a regression without classes."""
 
     def make(budget: Budget, generator: Generator) -> Call:
-        if not budget.pure and kind != "three":
-            raise Refused("this evaluation is pure.")
         X = generator.normal(size=(60, P))
         model: Any = linear_model.LinearRegression().fit(X, X[:, 0])
-        if kind != "numbers":
-            y = np.where(np.arange(60) % 5 == 0, 2.0, np.sign(X[:, 0]))
-            model = linear_model.LogisticRegression().fit(X, y if kind == "three" else np.sign(y))
-        own = {"one_vs_rest": True} if kind == "three" else {"target_bounds": (-2.0, 2.0)}
-        own = {**own, "neighbouring": budget.neighbouring, "n_public": N}
+        if classes:
+            y = np.array([-1.0, 1.0, 2.0])[np.arange(60) % classes]
+            model = linear_model.LogisticRegression().fit(X, y)
+        own = {"one_vs_rest": classes > 2, "target_bounds": (-2.0, 2.0), "n_public": N}
 
         def run(X: np.ndarray, y: np.ndarray, source: Any) -> Any:
-            at = budget.epsilon, budget.delta
-            found = privopt.evaluate(model, X, y, *at, **own, random_state=source)
-            return found.to_json()
+            how = {"neighbouring": budget.neighbouring, "random_state": source, **own}
+            return privopt.evaluate(model, X, y, budget.epsilon, budget.delta, **how).to_json()
 
-        return Call(run, _pairs(budget, kind != "numbers", 1.0), f"evaluate {kind}, {budget}")
+        return Call(run, _pairs(budget, classes > 0, 1.0), f"evaluate, {classes} classes, {budget}")
 
     return make
 
@@ -356,7 +352,6 @@ def _torch(noise: str) -> Callable[[Budget, Generator], Call]:
 
 
 METHODS: tuple[Literal["loss", "rank"], ...] = ("loss", "rank")
-KINDS: tuple[Literal["two", "three", "numbers"], ...] = ("two", "three", "numbers")
 Make = Callable[[Budget, Generator], Call]
 ENTRIES: dict[str, tuple[Make, ...]] = {
     "solve": (_solve, _solve),
@@ -399,7 +394,7 @@ ENTRIES: dict[str, tuple[Make, ...]] = {
     "ElasticNet": (_estimator("ElasticNet", _nothing),),
     "SparseLogisticRegression": (_estimator("SparseLogisticRegression", _nothing),),
     "PrivateERM": (_estimator("PrivateERM", _nothing),),
-    "evaluate": tuple(_evaluate(kind) for kind in KINDS),
+    "evaluate": (_evaluate(0), _evaluate(2), _evaluate(3)),
     "torch.make_private": tuple(_torch(noise) for noise in ("independent", "banded", "blt")),
 }
 """Public names, and the calls by which they are tried."""
