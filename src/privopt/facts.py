@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from privopt.geometry import Domain, WholeSpace
 from privopt.geometry.norms import Norm, dual, ratio
 from privopt.geometry.probed import check_domain
-from privopt.losses import Foreign
+from privopt.losses import Foreign, GuardedVector, VectorLoss
 from privopt.ownership import own_type
 from privopt.privacy.budget import Budget, Neighbouring, records_moved
 from privopt.privacy.kinds import GaussianKind, Kind
@@ -57,6 +57,8 @@ class Facts:
         self.problem.domain.check_dimension(self.p)
         for domain in _foreign(self.problem.domain):
             check_domain(domain, self.p)
+        if isinstance(self.problem.loss, GuardedVector):
+            self.problem.loss.probe(self.p)
 
     @classmethod
     def of_rows(
@@ -90,7 +92,17 @@ class Facts:
     @property
     def loss_name(self) -> str:
         loss = self.problem.loss
-        return loss.name if isinstance(loss, Foreign) else type(loss).__name__
+        return loss.name if isinstance(loss, Foreign | GuardedVector) else type(loss).__name__
+
+    @property
+    def vector(self) -> bool:
+        """Whether the loss is a function of the whole vector theta, not of one margin."""
+        return isinstance(self.problem.loss, VectorLoss)
+
+    @property
+    def bends(self) -> int:
+        """In how many directions one record's loss can bend."""
+        return self.p if self.vector else 1
 
     def row_bound(self, norm: Norm) -> float:
         """Largest dual norm of a row, so that |<x, u>| <= row_bound(norm) ||u||_norm."""
@@ -99,6 +111,14 @@ class Facts:
 
     def lipschitz(self, norm: Norm = "l2") -> float:
         """Lipschitz constant of one record's loss."""
+        if self.vector:
+            far = math.inf
+            if self.bounded:
+                domain = self.problem.domain
+                centre = domain.centre(self.p)
+                far = domain.radius("l2", self.p) + math.hypot(*centre.tolist())
+            own = self.problem.loss.lipschitz_on(self.problem.size, far)
+            return own * ratio(dual(norm), "l2", self.p)
         return self.problem.loss.lipschitz_in(norm, self.row_bound(norm))
 
     def smoothness(self, norm: Norm = "l2") -> float:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from privopt.geometry import Domain, LpBall, WholeSpace
 from privopt.geometry.norms import dual_order
-from privopt.losses import Foreign, Loss, met
+from privopt.losses import Foreign, GuardedVector, Loss, VectorLoss, met, met_vector
 from privopt.ownership import own, own_type
 
 
@@ -19,7 +20,8 @@ class Problem:
 
     Parameters
     ----------
-    loss : Loss
+    loss : Loss or VectorLoss
+        A function of the margin <x, theta> and the label, or of the whole vector theta and the row.
     domain : Domain, default=WholeSpace()
     data_norm : float, optional
         Rows of X are clipped to this l2 norm. Default: what ``column_bounds`` or ``dual_norm``
@@ -60,7 +62,7 @@ class Problem:
         ``standardized_objective`` does so, where n and epsilon allow; other solvers fit slopes.
     """
 
-    loss: Loss
+    loss: Any
     domain: Domain = field(default_factory=WholeSpace)
     data_norm: float | None = None
     intercept: float = 0.0
@@ -74,9 +76,12 @@ class Problem:
     rank: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.loss, Loss):
+        if not isinstance(self.loss, Loss | VectorLoss):
             raise TypeError("loss must be a privopt loss, for example privopt.losses.Logistic().")
-        object.__setattr__(self, "loss", met(self.loss))
+        whole = isinstance(self.loss, VectorLoss)
+        object.__setattr__(self, "loss", met_vector(self.loss) if whole else met(self.loss))
+        if whole and self.intercept:
+            raise ValueError("a loss of vectors takes rows without a constant column: intercept=0.")
         if not isinstance(self.domain, Domain):
             raise TypeError("domain must be a privopt domain, for example L2Ball(5.0).")
         if self.data_norm is None and self.column_bounds is None and self.dual_norm is None:
@@ -111,7 +116,7 @@ class Problem:
     def assumptions(self) -> tuple[str, ...]:
         """What the library did not write, by name: privacy may rest on it and nothing proves it."""
         loss = getattr(self.loss, "loss", self.loss)  # what a rounded loss is made of
-        found = [loss.assumption] if isinstance(loss, Foreign) else []
+        found = [loss.assumption] if isinstance(loss, Foreign | GuardedVector) else []
         if not own(self.domain):
             name = type(self.domain).__name__
             found.append(f"the domain {name} is the convex set it states: not proved")

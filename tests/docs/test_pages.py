@@ -271,3 +271,23 @@ API = re.findall(r"^   (privopt[\w.]*)$", (DOCS / "api.md").read_text(), re.MULT
 @pytest.mark.parametrize("name", API)
 def test_every_name_of_the_api_page_is_there(name):
     pkgutil.resolve_name(name)
+
+
+def test_the_page_of_theory_names_what_there_is():
+    """Solvers, tests and benchmarks of its tables are files of the project."""
+    text = (DOCS / "theory.md").read_text(encoding="utf-8")
+    tests = {path.name for path in (ROOT / "tests").rglob("*.py")}
+    for name in set(re.findall(r"`([^`]+)`", text)):
+        if name.endswith(".py"):
+            inside = (ROOT / name, ROOT / "src" / "privopt" / name)
+            inside += (ROOT / "src" / "privopt" / "solvers" / name,)
+            assert name in tests or any(path.exists() for path in inside), name
+    named = set(re.findall(r"`([a-z_]+)`", text)) - {"noise", "audit", "mechanisms", "momentum"}
+    assert named & set(catalogue()) >= {
+        "exponential_sampling",
+        "greedy_coordinate",
+        "localization",
+        "objective_perturbation",
+    }
+    known = {*catalogue(), "zero_out", "replace_one", "l1"}
+    assert {name for name in named if "_" in name} <= known

@@ -85,6 +85,7 @@ from .torch_models import models
 from .torch_state import state as torch_state
 from .tuning import tuning
 from .users import users
+from .vectors import vectors
 
 # The packages export functions under the names of these modules.
 solve_module = import_module("privopt.planner.solve")
@@ -1221,6 +1222,7 @@ ALL: list[Mutant] = [
         integers,
         densities,
         kinks,
+        vectors,
         masks,
         training,
         torch_state,

@@ -36,6 +36,7 @@ from privopt.noise import SeededSource
 from privopt.oracle.objective import Objective
 from privopt.oracle.sampling import COUPLING, KeyedCoins
 from privopt.oracle.sensitivity import Sensitivity, order_of
+from privopt.oracle.vector_gradient import VectorObjective
 from privopt.oracle.vertex_draw import VertexDraw
 from privopt.privacy import Event
 from privopt.privacy.kinds import BoundedRange, GaussianKind, Pure
@@ -118,7 +119,7 @@ def movements(
     one: Any, other: Any, sensitivity: Sensitivity, mechanism: Mechanism | None = None
 ) -> Iterator[tuple[str, float, float]]:
     """Measured and declared movements between two payloads."""
-    if isinstance(one, Objective):
+    if isinstance(one, Objective | VectorObjective):
         yield from _function_movements(one, other, sensitivity)
         if isinstance(mechanism, OutputPerturbation):
             algorithm = mechanism.algorithm
@@ -163,7 +164,7 @@ def _lane_radius(sensitivity: Sensitivity) -> float:
 
 
 def _function_movements(
-    one: Objective, other: Objective, sensitivity: Sensitivity
+    one: Objective | VectorObjective, other: Any, sensitivity: Sensitivity
 ) -> Iterator[tuple[str, float, float]]:
     facts = sensitivity.facts
     assert facts is not None

@@ -23,6 +23,7 @@ from privopt.mechanisms import (
 from privopt.mechanisms.selection import flip_probabilities
 from privopt.oracle.objective import Objective
 from privopt.oracle.sensitivity import Sensitivity
+from privopt.oracle.vector_gradient import VectorObjective
 from privopt.privacy.kinds import GaussianKind, Kind, Pure
 
 LIMIT = 700.0
@@ -145,7 +146,7 @@ def _full(release: Release, one: Any, other: Any) -> float:
         return _perturbed(mechanism, sensitivity, result, one) - _perturbed(
             mechanism, sensitivity, result, other
         )
-    if isinstance(one, Objective):
+    if isinstance(one, Objective | VectorObjective):
         # A density falls with the loss: the difference of losses orders its likelihood ratios.
         start = np.zeros_like(result)
         gained, lost = (v.value(result) - v.value(start) for v in (other, one))

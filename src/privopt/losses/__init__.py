@@ -18,30 +18,46 @@ from privopt.losses.smoothed import Smoothed
 from privopt.losses.softmax import Softmax
 from privopt.losses.squared import Squared
 from privopt.losses.tabulated import Tabulated
+from privopt.losses.vector import (
+    EuclideanDistance,
+    GuardedVector,
+    Linear,
+    RoundedDistance,
+    SquaredDistance,
+    VectorLoss,
+    met_vector,
+)
 
 __all__ = [
     "Absolute",
     "CappedExponential",
     "CappedLogistic",
+    "EuclideanDistance",
     "Foreign",
     "Gamma",
     "Guarded",
+    "GuardedVector",
     "Hinge",
     "Huber",
+    "Linear",
     "Logistic",
     "Loss",
     "PhaseRetrieval",
     "Poisson",
     "Quantile",
+    "RoundedDistance",
     "Smoothed",
     "SmoothedHinge",
     "SmoothedQuantile",
     "Softmax",
     "Squared",
+    "SquaredDistance",
     "Standard",
     "Tabulated",
     "TukeyBiweight",
+    "VectorLoss",
     "Welsch",
     "bounded_slope",
     "met",
+    "met_vector",
 ]

@@ -26,12 +26,18 @@ from privopt.oracle.sampling import GeometricSkips, KeyedCoins, Sampler
 from privopt.oracle.sealed import Map, Sealed
 from privopt.oracle.sensitivity import FunctionFacts, Grid, Sensitivity
 from privopt.oracle.shares import Shares, sealed_shares, shares_radius
+from privopt.oracle.vector_gradient import (
+    ClippedVectorGradient,
+    VectorObjective,
+    gradient_query,
+)
 from privopt.oracle.vertex_draw import VertexDraw
 
 __all__ = [
     "ClassCounts",
     "ClassGradient",
     "ClippedGradient",
+    "ClippedVectorGradient",
     "ColumnHistograms",
     "CoordinateClippedGradient",
     "CoordinateGradient",
@@ -62,9 +68,11 @@ __all__ = [
     "ShapeTables",
     "Shares",
     "SquaresAlong",
+    "VectorObjective",
     "VertexDraw",
     "VertexPath",
     "View",
+    "gradient_query",
     "sealed_runs",
     "sealed_shares",
     "sealed_total",

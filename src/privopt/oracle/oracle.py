@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse as sp
 
-from privopt.losses import Loss, met
+from privopt.losses import Loss, VectorLoss, met, met_vector
 from privopt.noise import Source
 from privopt.oracle.classes import MatrixQuery
 from privopt.oracle.column_shapes import ShapeTables
@@ -28,6 +28,7 @@ from privopt.oracle.rows import ColumnRows, EmptyRows, RawRows, RowBounds, Rows
 from privopt.oracle.sampling import COUPLING, GeometricSkips, Sampler
 from privopt.oracle.sealed import KEY, Sealed
 from privopt.oracle.sensitivity import FunctionFacts, Grid, Sensitivity
+from privopt.oracle.vector_gradient import VectorObjective, vector_facts
 from privopt.privacy.budget import NEIGHBOURING, Neighbouring, Refused, records_moved, replaces
 from privopt.privacy.events import FULL, ROOT, Cell, Sampling
 
@@ -118,15 +119,18 @@ class View:
         sensitivity = self._sensitivity(query.norm, *self._movement(query), None)
         return VertexPath(followed, start, sensitivity)
 
-    def function(self, loss: Loss) -> Sealed:
+    def function(self, loss: Loss | VectorLoss) -> Sealed:
         """The total loss as a sealed function, for mechanisms that perturb the objective."""
-        loss = met(loss)
-        facts = function_facts(
+        whole = isinstance(loss, VectorLoss)
+        loss = met_vector(loss) if whole else met(loss)
+        make = vector_facts if whole else function_facts
+        facts = make(
             loss, self._rows.bounds, self._rows.dimension, self._neighbouring != "add_remove"
         )
         twice = records_moved(self._neighbouring)
         sensitivity = self._sensitivity("function", twice * facts.lipschitz, facts.lipschitz, facts)
-        return Sealed(KEY, Objective(self._rows.precise(), loss), sensitivity)
+        payload = VectorObjective if whole else Objective
+        return Sealed(KEY, payload(self._rows.precise(), loss), sensitivity)
 
     def _count(self, query: Query, at: np.ndarray, step: float) -> np.ndarray:
         if not hasattr(query, "count"):  # a look at one name: steps of a stream are short

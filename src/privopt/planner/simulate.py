@@ -59,7 +59,8 @@ class Simulation:
     def __init__(self, facts: Facts, budget: Budget) -> None:
         small = facts.p <= MOST_PARAMETERS and isinstance(facts.problem.domain, QUICK)
         features = facts.p > (facts.problem.intercept > 0)
-        self.possible = small and features and facts.convex and not facts.prior
+        scalar = features and not facts.vector
+        self.possible = small and scalar and facts.convex and not facts.prior
         self.facts, self.budget = shape(facts, budget) if self.possible else (facts, budget)
 
     def predicted(self, solver: Solver, bound: float) -> float | None:

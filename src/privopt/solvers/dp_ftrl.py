@@ -44,7 +44,7 @@ import numpy as np
 from privopt.facts import Facts
 from privopt.mechanisms import Gate, choose_correlated, correlated_noise, resolution_of
 from privopt.mechanisms.correlated import WIDER
-from privopt.oracle import ClippedGradient, Oracle
+from privopt.oracle import Oracle, gradient_query
 from privopt.privacy import Budget
 from privopt.privacy.factorizations import named
 from privopt.privacy.participation import Participation
@@ -98,6 +98,7 @@ class DPFTRL(Solver):
     delta > 0. Noise is hardened unless ``discrete_noise=False``: exact integers on a grid.
     """
 
+    vectors: ClassVar[bool] = True
     name: ClassVar[str] = "dp_ftrl"
     summary: ClassVar[str] = "follows the leader on gradient sums with correlated noise, any order"
     has_discrete_noise: ClassVar[bool] = True
@@ -178,7 +179,7 @@ class DPFTRL(Solver):
         settings: DPFTRLSettings,
         tick: Tick = no_tick,
     ) -> np.ndarray:
-        query = ClippedGradient(problem.loss, settings.clip_norm)
+        query = gradient_query(problem.loss, settings.clip_norm)
         factorization = named(settings.noise, settings.n_iter, settings.participation)
         mechanism = correlated_noise(
             factorization, settings.noise_multiplier, discrete_noise=settings.discrete_noise

@@ -30,13 +30,13 @@ import numpy as np
 from privopt.facts import Facts
 from privopt.mechanisms import Gate, choose_discrete, gaussian_noise, norm_gamma_noise
 from privopt.mechanisms.mask import PURE_GROWTH
-from privopt.oracle import ClippedGradient, Oracle
+from privopt.oracle import Oracle, gradient_query
 from privopt.privacy import Budget
 from privopt.privacy.profiles import gaussian_mu
 from privopt.problem import Problem
 from privopt.solvers.families.gradient_steps import Average, Rule, rules, tune, weight
 from privopt.solvers.solver import Settings, Solver, Tick, no_tick
-from privopt.solvers.specimen import BALL_PROBLEMS, Attack, Specimen
+from privopt.solvers.specimen import BALL_PROBLEMS, VECTOR_PROBLEMS, Attack, Specimen
 
 MOST_STEPS = 1000
 NEAR = 1.5
@@ -69,18 +69,19 @@ class NoisyGD(Solver):
     Noise is hardened unless ``discrete_noise=False``: exact integers on a grid.
     """
 
+    vectors: ClassVar[bool] = True
     name: ClassVar[str] = "noisy_gd"
     summary: ClassVar[str] = "full-batch gradient descent with noisy clipped gradients"
     has_discrete_noise: ClassVar[bool] = True
     specimen: ClassVar[Specimen] = Specimen(
-        problems=BALL_PROBLEMS,
+        problems={**BALL_PROBLEMS, **VECTOR_PROBLEMS},
         short={"n_iter": 12},
         enough={"n_iter": 60},
         attack=Attack(choices=lambda budget: {"n_iter": 3}),
     )
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
-        if not math.isfinite(facts.lipschitz()):
+        if not math.isfinite(_first_clip(facts)):
             return (
                 f"{self.name} needs a Lipschitz loss to clip at; {facts.loss_name} is not: "
                 "use Squared(residual_clip=...) or Huber(width)."
@@ -91,17 +92,21 @@ class NoisyGD(Solver):
         n_iter: int | None = choices.pop("n_iter", None)
         most: int = choices.pop("most_steps", MOST_STEPS)
         average: Average = choices.pop("average", "suffix")
-        clip_norm: float = choices.pop("clip_norm", facts.lipschitz())
+        one = _reaches_the_mean(facts) and n_iter in (None, 1)
+        first = _first_clip(facts) if one else facts.lipschitz()
+        clip_norm: float = choices.pop("clip_norm", first)
         discrete_noise: bool | None = choices.pop("discrete_noise", None)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         if n_iter is not None and n_iter < 1:
             raise ValueError(f"n_iter must be positive, got {n_iter}.")
+        if not 0 < clip_norm < math.inf:
+            raise ValueError(f"clip_norm must be positive and finite, got {clip_norm!r}.")
         if average not in ("suffix", "uniform", "last"):
             raise ValueError(f"average must be suffix, uniform or last, got {average!r}.")
-        counts = [n_iter] if n_iter else _step_counts(facts, budget, clip_norm, most)
+        counts = [n_iter or 1] if n_iter or one else _step_counts(facts, budget, clip_norm, most)
         found: list[tuple[float, Rule, int, float]] = []
-        for rule in rules(facts):
+        for rule in ["one_step"] if one else rules(facts):
             best: tuple[float, Rule, int, float] | None = None
             for steps in counts:
                 spread = _expected_square(facts, budget, clip_norm, steps)
@@ -138,7 +143,7 @@ class NoisyGD(Solver):
         settings: NoisyGDSettings,
         tick: Tick = no_tick,
     ) -> np.ndarray:
-        query = ClippedGradient(problem.loss, settings.clip_norm)
+        query = gradient_query(problem.loss, settings.clip_norm)
         mechanism = (
             norm_gamma_noise(settings.noise_multiplier, oracle.dimension, settings.discrete_noise)
             if settings.noise == "pure"
@@ -158,6 +163,19 @@ class NoisyGD(Solver):
             theta = problem.domain.project(theta - step * gradient)
             tick(t + 1, settings.n_iter)
         return total / mass
+
+
+def _reaches_the_mean(facts: Facts) -> bool:
+    """Whether one step ends at the minimiser of every sum."""
+    return facts.vector and facts.problem.loss.isotropic > 0
+
+
+def _first_clip(facts: Facts) -> float:
+    """The largest gradient of a record; of one step, that at the centre."""
+    loss, centre = facts.problem.loss, facts.problem.domain.centre(facts.p)
+    if _reaches_the_mean(facts):
+        return loss.lipschitz_on(facts.problem.size, float(np.linalg.norm(centre)))
+    return facts.lipschitz()
 
 
 def _multiplier(facts: Facts, budget: Budget, steps: int) -> float:

@@ -34,7 +34,7 @@ import numpy as np
 
 from privopt.facts import Facts
 from privopt.mechanisms import Gate, choose_discrete, gaussian_noise
-from privopt.oracle import ClippedGradient, Oracle
+from privopt.oracle import Oracle, gradient_query
 from privopt.privacy import Budget, Sampling
 from privopt.privacy.batches import batch_multiplier, likely_multiplier
 from privopt.privacy.kinds import Kind
@@ -97,6 +97,7 @@ class NoisySGD(Solver):
     on a grid.
     """
 
+    vectors: ClassVar[bool] = True
     name: ClassVar[str] = "noisy_sgd"
     summary: ClassVar[str] = "gradient descent on secret random batches, noise added to each step"
     has_discrete_noise: ClassVar[bool] = True
@@ -181,7 +182,7 @@ class NoisySGD(Solver):
         settings: NoisySGDSettings,
         tick: Tick = no_tick,
     ) -> np.ndarray:
-        query = ClippedGradient(problem.loss, settings.clip_norm)
+        query = gradient_query(problem.loss, settings.clip_norm)
         mechanism = gaussian_noise(settings.noise_multiplier, settings.discrete_noise)
         theta = problem.domain.centre(oracle.dimension)
         total, mass = np.zeros_like(theta), 0.0

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from privopt.solvers.families.objective import ObjectiveSolver
-from privopt.solvers.specimen import Attack, Specimen, stiff
+from privopt.solvers.specimen import VECTOR_PROBLEMS, Attack, Specimen, stiff
 
 
 class ObjectivePerturbationSolver(ObjectiveSolver):
@@ -30,13 +30,18 @@ class ObjectivePerturbationSolver(ObjectiveSolver):
     ----------------
     Every relation. Privacy uses: convexity and smoothness of the loss (checked), Lipschitz constant
     and row norms (enforced), a minimiser certified by its gradient norm (enforced, paid for by
-    output noise). Never redraws noise, never loosens its tolerance. The release is an integer
-    vector times a public step unless ``discrete_noise=False``.
+    output noise). Never redraws noise, never loosens its tolerance. For a loss of the whole vector
+    the determinant counts p times, noise is pure, and the constants are those of the loss's own
+    form. The release is an integer vector times a public step unless ``discrete_noise=False``.
     """
 
+    vectors: ClassVar[bool] = True
     name: ClassVar[str] = "objective_perturbation"
     summary: ClassVar[str] = "one release: perturbed objective, minimised to a certificate"
-    specimen: ClassVar[Specimen] = Specimen(attack=Attack(choices=stiff))
+    specimen: ClassVar[Specimen] = Specimen(
+        problems={"median": VECTOR_PROBLEMS["median"], "direction": VECTOR_PROBLEMS["direction"]},
+        attack=Attack(choices=stiff),
+    )
 
 
 SOLVER = ObjectivePerturbationSolver()

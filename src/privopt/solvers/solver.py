@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import wraps
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -89,6 +90,9 @@ class Solver(ABC):
     specimen: ClassVar[Specimen] = Specimen()
     """How the solver is tried by whoever tries all of them."""
 
+    vectors: ClassVar[bool] = False
+    """Whether it takes losses of the whole vector theta; others refuse them."""
+
     has_discrete_noise: ClassVar[bool] = False
     """Whether it can release exact integers: it then has a setting ``discrete_noise``."""
 
@@ -99,6 +103,24 @@ class Solver(ABC):
     promise: ClassVar[Literal["excess", "stationarity"]] = "excess"
     """What ``Settings.bound`` bounds. A small excess is promised for convex losses only; a solver
     whose privacy does not rest on convexity may take others, without that promise."""
+
+    def __init_subclass__(cls, **others: Any) -> None:
+        """No solver is asked about a kind of loss that it was not written for."""
+        super().__init_subclass__(**others)
+        own = cls.__dict__.get("refuse")
+        if own is None:
+            return
+
+        @wraps(own)
+        def refuse(self: Solver, facts: Facts, budget: Budget) -> str | None:
+            if facts.vector and not self.vectors:
+                return (
+                    f"{self.name} takes losses of one margin; {facts.loss_name} is one of the "
+                    'whole vector: use solver="noisy_gd".'
+                )
+            return own(self, facts, budget)
+
+        cls.refuse = refuse  # type: ignore[method-assign]
 
     @abstractmethod
     def refuse(self, facts: Facts, budget: Budget) -> str | None:

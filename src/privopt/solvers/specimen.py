@@ -13,10 +13,13 @@ from typing import Any, Literal
 from privopt.geometry import Box, L1Ball, L2Ball, LpBall, Simplex, WholeSpace
 from privopt.losses import (
     Absolute,
+    EuclideanDistance,
     Huber,
+    Linear,
     Logistic,
     PhaseRetrieval,
     Squared,
+    SquaredDistance,
     TukeyBiweight,
     Welsch,
 )
@@ -45,6 +48,11 @@ VERTEX_PROBLEMS = {
 BALL_PROBLEMS = {
     "l1 ball": VERTEX_PROBLEMS["l1 ball"],
     "l1.5 ball": Problem(Logistic(), LpBall(1.5, 2.0), intercept=0.5),
+}
+VECTOR_PROBLEMS = {
+    "median": Problem(EuclideanDistance(), L2Ball(1.0)),
+    "mean": Problem(SquaredDistance(), L2Ball(1.0)),
+    "direction": Problem(Linear(), L2Ball(1.0)),
 }
 BOX_PROBLEMS = {
     "box, ridge": Problem(Huber(0.5), Box(-1.0, 2.0), column_bounds=1.0, l2=0.05),

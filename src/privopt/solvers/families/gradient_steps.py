@@ -12,7 +12,7 @@ from privopt.oracle import Oracle, View
 from privopt.privacy import Sampling
 from privopt.privacy.budget import replaces
 
-Rule = Literal["smooth", "lipschitz", "strongly_convex"]
+Rule = Literal["smooth", "lipschitz", "strongly_convex", "one_step"]
 Average = Literal["suffix", "uniform", "last"]
 Design = Literal["poisson", "fixed"]
 
@@ -31,7 +31,7 @@ class Averaged(Protocol):
 def weight(settings: Averaged, t: int) -> float:
     """Weight of iterate t, from 0 (the start) to n_iter (the last)."""
     last, rule = settings.n_iter, settings.rule
-    if settings.average == "last":
+    if settings.average == "last" or rule == "one_step":
         return float(t == last)
     if settings.average == "suffix":
         return float(t > last // 2) * (t if rule == "strongly_convex" else 1.0)
@@ -49,8 +49,17 @@ def tune(facts: Facts, rule: Rule, steps: int, spread: float) -> tuple[float, fl
     """Best step size for a number of steps, and the bound it gives; ``spread`` is the variance of
     an unbiased estimate of the gradient of the sum."""
     n, radius, ridge = facts.n, facts.radius(), facts.strong_convexity
+    if rule == "one_step":
+        stiff = n * facts.problem.loss.isotropic + ridge
+        # A projection keeps a minimiser inside at its distance; one outside may slide along.
+        inside = not facts.bounded or (
+            facts.problem.size <= radius and not facts.problem.domain.centre(facts.p).any()
+        )
+        return 1 / stiff, (1 if inside else 2) * spread / (2 * stiff)
     if rule == "smooth":
-        step = min(1 / (n * facts.smoothness() + ridge), radius / math.sqrt(2 * steps * spread))
+        stiff = n * facts.smoothness() + ridge
+        step = radius / math.sqrt(2 * steps * spread)
+        step = min(1 / stiff, step) if stiff > 0 else step
         return step, radius**2 / (2 * step * steps) + step * spread
     farthest = radius + float(np.linalg.norm(facts.problem.domain.centre(facts.p)))
     square = (n * facts.lipschitz() + ridge * farthest) ** 2 + spread

@@ -98,7 +98,7 @@ def strong_convexity(name: str, facts: Facts, chosen: float | None, risk: Any) -
 
 def choose_noise(facts: Facts, budget: Budget) -> Noise:
     """Pure noise while p + 1 < (epsilon/mu)^2, the point where its expected square is smaller."""
-    if budget.pure:
+    if budget.pure or facts.vector:
         return "pure"
     if facts.prior:
         return "gaussian" if facts.prior_epsilon == math.inf else "pure"
@@ -114,6 +114,10 @@ def least_tolerance(facts: Facts, multiplier: float) -> float:
     residual, where the loss still bends.
     """
     unit, loss = float(np.finfo(float).eps), facts.problem.loss
+    if facts.vector:  # see ``VectorObjective.enclosed``
+        own = 64 + 2 * facts.p + 16
+        far = 4 * loss.smoothness * (2 * facts.radius() + facts.problem.size) / facts.lipschitz()
+        return 4 * unit * (facts.n * (own + far) + 64 * multiplier * facts.p)
     steepest = loss.lipschitz if math.isfinite(loss.lipschitz) else 1.0
     slope = 4 * max(1.0, loss.slope_size / steepest if math.isfinite(loss.lipschitz) else 1.0)
     bends = loss.linear_beyond + loss.classification

@@ -62,6 +62,16 @@ class ObjectiveSolver(RoundingSolver):
             return f"{self.name} needs a convex loss; {facts.loss_name} is not convex."
         if not facts.smooth:
             return refuse_kink(self.name, facts)
+        if facts.vector and not hasattr(facts.problem.loss, "hessian"):
+            return (
+                f"{self.name} needs constants that hold by the form of the loss; those of "
+                f'{facts.loss_name} are stated: use solver="noisy_gd".'
+            )
+        if facts.vector and not math.isfinite(facts.problem.loss.lipschitz_on(1.0, math.inf)):
+            return (
+                f"{self.name} needs a loss that is Lipschitz everywhere; {facts.loss_name} is not: "
+                'use solver="noisy_gd".'
+            )
         if not math.isfinite(facts.lipschitz()):
             return (
                 f"{self.name} needs a Lipschitz loss; {facts.loss_name} is not: "
@@ -118,6 +128,8 @@ def objective_settings(
         raise ValueError(f'noise must be "pure" or "gaussian", got {noise!r}.')
     if noise == "gaussian" and budget.pure:
         raise ValueError('noise="gaussian" needs delta > 0; use noise="pure".')
+    if noise == "gaussian" and facts.vector:
+        raise ValueError('the theorem of Gaussian noise is for one margin: use noise="pure".')
     ridge, radius = facts.strong_convexity, facts.radius()
 
     def risk(lam: float) -> float:
@@ -166,14 +178,14 @@ def _centre(problem: Problem, settings: ObjectiveSettings, p: int) -> np.ndarray
 
 
 def _log_determinant(facts: Facts, lam: float) -> float:
-    return math.log1p(facts.smoothness() / lam)
+    return facts.bends * math.log1p(facts.smoothness() / lam)
 
 
 def _least_regularisation(facts: Facts, budget: Budget, share: float) -> float:
     """Below this lambda the determinant alone costs the budget."""
     prior = 0.0 if facts.prior_epsilon == math.inf else facts.prior_epsilon
     epsilon = (budget.epsilon - prior) * (1 - share) / facts.repeats
-    return facts.smoothness() / math.expm1(min(epsilon, 600.0))
+    return facts.smoothness() / math.expm1(min(epsilon / facts.bends, 600.0))
 
 
 def _best_regularisation(

@@ -25,7 +25,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from privopt.facts import Facts
-from privopt.losses import Smoothed
+from privopt.losses import Loss, Smoothed, VectorLoss
 from privopt.mechanisms import Gate
 from privopt.oracle import Oracle
 from privopt.privacy import Budget, Refused
@@ -83,7 +83,7 @@ class RoundingSolver(Solver):
         self, oracle: Oracle, gate: Gate, problem: Problem, settings: Any, tick: Tick = no_tick
     ) -> np.ndarray:
         if settings.rounded:
-            problem = replace(problem, loss=Smoothed(problem.loss, settings.rounded))
+            problem = replace(problem, loss=rounded_loss(problem.loss, settings.rounded))
         return self.run_smooth(oracle, gate, problem, settings, tick)
 
     def _width(self, facts: Facts, budget: Budget, choices: dict[str, Any]) -> float:
@@ -119,15 +119,30 @@ def refuse_kink(name: str, facts: Facts) -> str:
 
 def kinked(facts: Facts) -> bool:
     """Whether the loss has one kink, between two lines, and so can be rounded off."""
-    return not facts.smooth and facts.convex and facts.problem.loss.pieces(np.ones(1)) is not None
+    loss = facts.problem.loss
+    if facts.smooth or not facts.convex:
+        return False
+    if facts.vector:
+        return loss.rounded(1.0) is not None
+    return loss.pieces(np.ones(1)) is not None
+
+
+def rounded_loss(loss: Loss | VectorLoss, width: float) -> Loss | VectorLoss:
+    """The loss with its kink rounded off over a width."""
+    if isinstance(loss, VectorLoss):
+        found = loss.rounded(width)
+        assert found is not None
+        return found
+    return Smoothed(loss, width)
 
 
 def rounded_facts(facts: Facts, width: float) -> Facts:
     """The same facts of the problem whose kink is rounded off over this width."""
-    loss = Smoothed(facts.problem.loss, width)
+    loss = rounded_loss(facts.problem.loss, width)
     return replace(facts, problem=replace(facts.problem, loss=loss))
 
 
 def bias(facts: Facts) -> float:
-    """The most that a rounded loss exceeds the loss, for a width of one."""
-    return Smoothed(facts.problem.loss, 1.0).excess
+    """The most by which a loss and its rounded form differ, for a width of one."""
+    loss = facts.problem.loss
+    return loss.bias if isinstance(loss, VectorLoss) else Smoothed(loss, 1.0).excess
