@@ -166,10 +166,14 @@ def merged(pieces: list[Piece]) -> list[Piece]:
     found: list[Piece] = [piece for piece in pieces if not isinstance(piece, (Rows, Outer))]
     if len(found) > 1:
         found = [Dense(torch.stack([piece.dense() for piece in found]).sum(0))]
-    if tables:
+    if len(tables) == 1:
+        found += tables
+    elif tables:
         places = torch.cat([piece.places for piece in tables], 1)
         found.append(Rows(places, torch.cat([p.vectors for p in tables], 1), tables[0].height))
-    if products:
+    if len(products) == 1:
+        found += products
+    elif products:
         outputs = torch.cat([piece.outputs for piece in products], 2)
         found.append(Outer(outputs, torch.cat([piece.inputs for piece in products], 2)))
     if len(found) > 1 and not _tied(found):

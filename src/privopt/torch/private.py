@@ -157,8 +157,10 @@ class PrivateTraining(Resumable):
 
     @property
     def run_by_example(self) -> tuple[str, ...]:
-        """Parts of the model that no rule covers, once the first step has shown them: slower."""
-        return tuple(unit.name for unit in self._engine.units if isinstance(unit, Part))
+        """Parts of the model that run on copies of most of their parameters, since no rule covers
+        them, once the first step has shown them: slower."""
+        units = self._engine.units
+        return tuple(unit.name for unit in units if isinstance(unit, Part) and unit.slow)
 
     @property
     def expected_batch_size(self) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,18 +19,23 @@ from torch.utils._pytree import tree_leaves, tree_map
 from privopt.noise.random_numbers import luck, same_random_numbers
 from privopt.privacy.budget import Refused
 from privopt.torch.belongings import Belongings, attributes_kept
+from privopt.torch.by_example import Part
 from privopt.torch.clip import Clip
-from privopt.torch.engine import Engine, Layer, Part, _edges
+from privopt.torch.engine import Engine
 from privopt.torch.exchange import kept
 from privopt.torch.made_up import called, made_up, skeleton, with_other
+from privopt.torch.recording import uses_weight, without_caches
 from privopt.torch.rounding import HALF, WIDE_MARGIN
 from privopt.torch.structure import same_values
+from privopt.torch.units import Layer, Unit, edges_of
 
 SIZES = (3, 5)
 """Two batch sizes: what grows from one to the other is a batch dimension, whatever its length."""
 SCALES = ((1.0, 4), (0.02, 3), (30.0, 5), (1.0, 16))
 """Sizes of made-up numbers and of batches that are tried further."""
 Restore = Callable[[], None]
+ROUNDS = 12
+"""How often modules around a layer are tried, from the inside out."""
 LUCKY = 32
 """Seeds for a model that draws random numbers: a coin of one in ten shows with 97 percent."""
 HALF_SHARE = 3e-2
@@ -40,7 +46,7 @@ def probe(engine: Engine, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> 
 
     What cannot be settled is run example by example, where nothing can be mixed.
     """
-    with kept(engine.model) as reached:
+    with kept(engine.model) as reached, without_caches(engine.configs):
         _probe(engine, inputs, keywords, reached.restore)
 
 
@@ -58,8 +64,16 @@ def _probe(
                 "has seen, or draws random numbers that torch does not know of."
             )
         restore()  # from here on each try begins as the first one did
-        settled = _settle(engine, small, _run(engine, made_up(shapes, SIZES[1])))
-        if settled and _rehearsed(engine, shapes):
+        for _ in range(ROUNDS):
+            settled = _settle(engine, small, _run(engine, made_up(shapes, SIZES[1])))
+            if settled is None and _rehearsed(engine, shapes):
+                settled = _unmapped(engine)
+            if not settled:
+                break
+            settled()
+            restore()
+            small = _run(engine, first)
+        if settled is None and _rehearsed(engine, shapes):
             _check_forward(engine, first, small, restore)
             _check_further(engine, shapes, small.lucky, restore)
             _check_left_out(engine, shapes, small.lucky, restore)
@@ -184,15 +198,20 @@ def _check_backward(engine: Engine, made: Any, seed: int, restore: Restore) -> b
 
     with _kept(engine.model):
         try:
-            with same_random_numbers(device, seed), torch.enable_grad(), engine._record(size):
+            with (
+                same_random_numbers(device, seed),
+                torch.enable_grad(),
+                engine.recorder.recorded(engine.units, size),
+            ):
                 start = luck(device)
                 losses = _waves(called(engine.model, made), size)
                 lucky.append(luck(device) != start)
-            names = [unit.name for unit in engine.units for _ in _edges(unit)]
-            edges: list[Any] = [edge for unit in engine.units for edge in _edges(unit)]
+            names = [unit.name for unit in engine.units for _ in edges_of(unit)]
+            edges: list[Any] = [edge for unit in engine.units for edge in edges_of(unit)]
             weights = torch.ones_like(losses).expand(size + 1, size).clone()
             weights[1:] += 2 * torch.eye(size).to(weights)  # another loss for each in turn
-            plain, *turns = [turn(row) for row in weights]
+            with engine.recorder.again(engine.units, size):
+                plain, *turns = [turn(row) for row in weights]
         finally:
             engine.forget()
     for row, found in enumerate(turns):
@@ -261,23 +280,22 @@ class _Seen(TorchFunctionMode):
         self.names: list[str] = []
         self.values: list[list[Tensor]] = []
         self.units: list[Layer | Part] = []
-        self.stray = self.lucky = False
-        self._inside: list[nn.Module] = []
-        self._owners: dict[int, list[nn.Module]] = {}
+        self.lucky = False
+        self.stray: set[int] = set()  # parameters that something else than their unit uses
+        self._inside: list[Unit] = []
+        self._owners: dict[int, list[Unit]] = {}
         for unit in engine.units:
             for parameter in unit.parameters():
-                self._owners.setdefault(id(parameter), []).append(unit.module)
+                self._owners.setdefault(id(parameter), []).append(unit)
 
     def note(self, unit: Layer | Part) -> list[Any]:
         def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
-            self._inside.append(module)
-            tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-            self.units.append(unit)
-            self.names.append(_title(unit.name))
-            self.values.append(tensors)
+            if not (isinstance(unit, Layer) and unit.inside):
+                self._saw(unit, (args, kwargs))
+            self._inside.append(unit)
 
         def leave(module: nn.Module, args: Any, output: Any) -> None:
-            self._inside.remove(module)
+            self._inside.remove(unit)
 
         module = unit.module
         return [
@@ -285,16 +303,34 @@ class _Seen(TorchFunctionMode):
             module.register_forward_hook(leave),
         ]
 
+    def _saw(self, unit: Unit, given: Any) -> None:
+        """What a unit is given; inside of parts examples are told apart in another way."""
+        if any(isinstance(around, Part) for around in self._inside):
+            return
+        self.units.append(unit)
+        self.names.append(_title(unit.name))
+        self.values.append([leaf for leaf in tree_leaves(given) if isinstance(leaf, Tensor)])
+
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        if not self.stray and any(isinstance(x, Tensor) for x in tree_leaves(result)):
+        if any(isinstance(x, Tensor) for x in tree_leaves(result)):
             for leaf in tree_leaves((args, kwargs)):
                 owners = self._owners.get(id(leaf)) if isinstance(leaf, nn.Parameter) else None
-                if owners and not any(owner in self._inside for owner in owners):
-                    self.stray = True
+                if owners and not any(self._uses(owner, func, args) for owner in owners):
+                    self.stray.add(id(leaf))
         return result
+
+    def _uses(self, owner: Unit, func: Any, args: tuple[Any, ...]) -> bool:
+        if not any(owner is unit for unit in self._inside):
+            return False
+        if not (isinstance(owner, Layer) and owner.inside):
+            return True
+        fits = uses_weight(owner, func, args)
+        if fits:
+            self._saw(owner, args[0])
+        return fits
 
 
 def _run(engine: Engine, made: Any, seed: int = 0) -> _Seen:
@@ -353,25 +389,47 @@ def _unlike(a: Tensor, b: Tensor, wider: float = 1.0) -> bool:
     return not torch.allclose(a.to(wide), b.to(wide), 1e-4, room, equal_nan=True)
 
 
-def _settle(engine: Engine, small: _Seen, large: _Seen) -> bool:
-    """Whether every call can be told apart into examples."""
-    if small.stray or len(small.units) != len(large.units):
-        return False
+def _settle(engine: Engine, small: _Seen, large: _Seen) -> Callable[[], None] | None:
+    """None if every call can be told apart into examples; else what to try next."""
+    stray = small.stray | large.stray
+    if stray:
+        return partial(engine.copy, stray)
+    whole = engine.run_example_by_example
+    if len(small.units) != len(large.units):
+        return whole
     patterns: dict[int, set[tuple[bool, ...]]] = {}
+    unsettled: dict[str, None] = {}
     for unit, one, other in zip(small.units, small.values, large.values, strict=False):
         sizes = [(_length(a), _length(b)) for a, b in zip(one, other, strict=True)]
         if isinstance(unit, Layer):
             if sizes == [(1, 1)]:
                 unit.shared = True
-            if sizes != [(1, 1) if unit.shared else SIZES]:
-                return False
+            here = (1, 1) if unit.shared else SIZES
+            if any(size != here for size in sizes) or not sizes:
+                unsettled[unit.name] = None
             continue
         if any(size != SIZES and size[0] != size[1] for size in sizes):
-            return False
+            unsettled[unit.name] = None
         pattern = tuple(size == SIZES for size in sizes)
         patterns.setdefault(id(unit), set()).add(pattern)
         unit.batched = pattern
-    return all(len(found) == 1 and any(*found) for found in patterns.values())
+        if len(patterns[id(unit)]) > 1 or not any(pattern):
+            unsettled[unit.name] = None
+    if not unsettled:
+        return None
+    return whole if "" in unsettled else partial(engine.lift, list(unsettled))
+
+
+def _unmapped(engine: Engine) -> Callable[[], None] | None:
+    """Try the modules around parts that cannot be mapped over examples."""
+    parts = [unit for unit in engine.units if isinstance(unit, Part)]
+    names = [part.name for part in parts if part.name and _costly(part)]
+    return partial(engine.lift, names) if names else None
+
+
+def _costly(part: Part) -> bool:
+    """Whether a part runs one by one although layers in it have rules."""
+    return part.one_by_one and len(part.trained()) > len(part.parameters())
 
 
 def _length(x: Tensor) -> int:
