@@ -148,9 +148,10 @@ class DenseRows:
         cut = len(blocks) if wide else -(-len(blocks) // AT_ONCE)
         groups = [blocks[i : i + cut] for i in range(0, len(blocks), max(1, cut))]
         parts = each(folded, groups, self._parallel and not wide)
-        return (
-            sum(parts, np.zeros((self.dimension, self.dimension))) if len(parts) != 1 else parts[0]
-        )
+        total = parts.pop(0) if parts else folded([])
+        for part in parts:
+            total += part
+        return total
 
     def weights(self, theta: np.ndarray, weigh: Weigh) -> Any:
         def block(X: Any, rows: slice, slope: Any, offset: float) -> Any:
