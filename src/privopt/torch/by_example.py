@@ -170,7 +170,7 @@ def _mapped(
         copies, marks = part.made(count), recorder.marks()
 
         def apart(copies: dict[str, Tensor], rows: list[Tensor]) -> list[Tensor]:
-            with recorder.apart():  # layers with a rule are recorded here
+            with recorder.apart(count):  # layers with a rule are recorded here
                 return one(copies, rows)
 
         try:

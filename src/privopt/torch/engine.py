@@ -34,13 +34,15 @@ from privopt.torch.recording import Recorder, configs_of, without_caches
 from privopt.torch.rounding import HALF, WIDE_MARGIN, margin
 from privopt.torch.structure import Structure, same_buffers
 from privopt.torch.units import Layer, Unit, edges_of, joined, lifted, units_of, without_rules
+from privopt.torch.views import Views
 
 
 class Engine:
     """Computes clipped sums for one model, as flat vectors of length ``size``."""
 
-    def __init__(self, model: nn.Module, clip: Clip) -> None:
-        self.model, self.clip = model, clip
+    def __init__(self, model: nn.Module, clip: Clip, views: int = 1) -> None:
+        self.model, self.clip = model if views == 1 else Views(model, views), clip
+        model, self.views = self.model, views
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         if not self.parameters:
             raise ValueError("the model has no parameter that requires a gradient.")
@@ -52,7 +54,7 @@ class Engine:
         self.crowd = 0  # a public size that batches rarely exceed
         self.structure = Structure(model)
         self.units: list[Unit] = units_of(model)
-        self.recorder = Recorder()
+        self.recorder = Recorder(views)
         self.configs = configs_of(model)
         self.losses: Tensor | None = None  # of the last examples, for whoever releases their sum
         self.known: set[int] = set()  # losses that were seen to take their examples one by one
@@ -246,8 +248,8 @@ class Engine:
                 for name in copies:
                     gradient = next(gradients)
                     if gradient is not None:
-                        rows = gradient.to(self.dtype).reshape(count, -1)
-                        yield trained[name], Dense(rows)
+                        rows = gradient.to(self.dtype).reshape(count, -1, trained[name].numel())
+                        yield trained[name], Dense(rows.sum(1))
             return
         for call in unit.calls:
             gradient = next(gradients)
@@ -260,6 +262,6 @@ class Engine:
                 )
             x = call.input.detach()
             x = x.to(self.dtype) if x.is_floating_point() else x
-            for parameter, piece in unit.pieces(call, x, gradient.to(self.dtype)):
+            for parameter, piece in unit.pieces(call, x, gradient.to(self.dtype), count):
                 if isinstance(parameter, nn.Parameter) and parameter.requires_grad:
                     yield parameter, piece

@@ -81,6 +81,13 @@ class Grouped:
         outputs, inputs = blank(self.outputs, dropped), blank(self.inputs, dropped)
         return Grouped(outputs, inputs, self.groups, self.height, self.turned)
 
+    def folded(self, views: int) -> Grouped:
+        found = [
+            x.unflatten(0, (-1, views)).flatten(1, 2)
+            for x in (self.outputs, self.inputs, self.groups)
+        ]
+        return Grouped(*found, self.height, self.turned)
+
 
 def _product(x: Tensor, weight: Tensor, groups: Tensor, turned: bool) -> Tensor:
     """Row p times the matrix of its group, transposed unless it is kept so. Backward gives no

@@ -39,6 +39,10 @@ class Piece(Protocol):
         """The same with zeros for the dropped examples, whatever they held."""
         ...
 
+    def folded(self, views: int) -> Piece:
+        """So many rows in a row are one example: their gradients add up."""
+        ...
+
 
 Rule = Callable[[Any, Tensor, Tensor], list[tuple[Tensor | None, Piece]]]
 """From a layer, its input and its output gradient to a piece for each of its parameters."""
@@ -61,6 +65,9 @@ class Dense:
 
     def without(self, dropped: Tensor) -> Dense:
         return Dense(blank(self.rows, dropped))
+
+    def folded(self, views: int) -> Dense:
+        return Dense(self.rows.unflatten(0, (-1, views)).sum(1))
 
 
 @dataclass
@@ -108,6 +115,13 @@ class Outer:
     def without(self, dropped: Tensor) -> Outer:
         return Outer(blank(self.outputs, dropped), blank(self.inputs, dropped))
 
+    def folded(self, views: int) -> Outer:
+        factors = [
+            factor.unflatten(0, (-1, views)).movedim(1, 2).flatten(2, 3)
+            for factor in (self.outputs, self.inputs)
+        ]
+        return Outer(*factors)
+
 
 def direct(places: int, wide: int, deep: int) -> bool:
     """Whether gradients of so many places, outputs and inputs are cheaper than their products."""
@@ -145,6 +159,12 @@ class Rows:
 
     def without(self, dropped: Tensor) -> Rows:
         return Rows(self.places, blank(self.vectors, dropped), self.height)
+
+    def folded(self, views: int) -> Rows:
+        places, vectors = (
+            x.unflatten(0, (-1, views)).flatten(1, 2) for x in (self.places, self.vectors)
+        )
+        return Rows(places, vectors, self.height)
 
 
 def squared_norms(pieces: list[Piece]) -> Tensor:

@@ -19,6 +19,7 @@ from privopt.noise.tensors import DeviceSource
 from privopt.privacy import Budget, Neighbouring, Refused
 from privopt.privacy.factorizations import Independent
 from privopt.torch.batches import (
+    Allocated,
     FixedOrder,
     PoissonBatches,
     PrivateLoader,
@@ -65,6 +66,7 @@ def make_private(
     neighbouring: Neighbouring = "zero_out",
     unit: str = "record",
     n_public: int | None = None,
+    views: int = 1,
     microbatch: int | None = None,
     compile: bool | str = False,
     examples: str = "checked",
@@ -101,14 +103,19 @@ def make_private(
     noise : str, default="auto"
         ``independent`` (DP-SGD), ``banded``, ``blt``, ``honaker``, ``tree`` or ``sqrt_toeplitz``
         (DP-FTRL). ``auto`` takes what adds the least noise to the running sums of gradients.
-    batches : {"auto", "poisson", "fixed"}, default="auto"
+    batches : {"auto", "poisson", "fixed", "allocated"}, default="auto"
         ``poisson``: secret coins, amplified; independent and banded noise only. ``fixed``: the same
-        batches in every epoch. ``auto`` takes Poisson where there is a choice.
+        batches in every epoch. ``allocated``: each record in one random batch of each epoch,
+        amplified; independent noise, not under replace_one. ``auto`` takes Poisson where there is a
+        choice.
     clipping : {"flat", "per_layer", "automatic"}, default="flat"
         See ``Clip``.
     n_public : int, optional
         Under add_remove: a public guess of the number of records, which is private there. Of an
         ``IterableDataset``: the number of records in a pass.
+    views : int, default=1
+        Views of each example, such as random crops, in the second dimension of what the model is
+        given: their gradients are averaged before the clip, at the same noise and epsilon.
     microbatch : int, optional
         Largest number of examples at a time, for memory. Noise is added once per step.
     compile : bool or str, default=False
@@ -149,7 +156,7 @@ def make_private(
     set in each) S_t is the sum over all of them, and each coordinate of it is given noise once, by
     the process that owns it: together they release one Gaussian of the whole vector.
     """
-    for name, value in (("epochs", epochs), ("microbatch", microbatch)):
+    for name, value in (("epochs", epochs), ("microbatch", microbatch), ("views", views)):
         if value is not None and not (isinstance(value, Integral) and value >= 1):
             raise ValueError(f"{name} must be a positive integer, got {value!r}.")
     if not isinstance(compile, (bool, str)):
@@ -173,7 +180,7 @@ def make_private(
     optimizers = (optimizer,) if isinstance(optimizer, Optimizer) else optimizer
     if not isinstance(optimizers, (list, tuple)) or not optimizers:
         raise ValueError(f"optimizer must be a torch Optimizer, got {type(optimizer).__name__}.")
-    engine = Engine(model, Clip(float(clip_norm), clipping))
+    engine = Engine(model, Clip(float(clip_norm), clipping), int(views))
     check_optimizers(engine, optimizers)
     batch_size = int(loader.batch_size or 1)
     records, count = _sizes(loader, neighbouring, n_public, batch_size)
@@ -189,6 +196,8 @@ def make_private(
         schedule = Passes(count, batch_size)
     elif plan.batches == "fixed":
         schedule = FixedOrder(count, batch_size, source)
+    elif plan.batches == "allocated":
+        schedule = Allocated(count, records, batch_size, source)
     else:
         schedule = PoissonBatches(count, records, batch_size, plan.groups, source)
     engine.crowd = schedule.likely_size()
@@ -259,7 +268,7 @@ def _of_passes(
     noise: str, batches: str, neighbouring: Neighbouring, processes: Processes
 ) -> tuple[str, str]:
     """Noise and batches of a data set that is read from its beginning."""
-    if noise not in ("auto", "independent") or batches == "poisson":
+    if noise not in ("auto", "independent") or batches in ("poisson", "allocated"):
         raise ValueError(
             "an IterableDataset is read in its own order: no coin draws its batches, and no record "
             'keeps its place. Use noise="independent" and batches="fixed", or a data set with a '
@@ -295,6 +304,8 @@ def _planned(
     budget = Budget(1.0 if epsilon is None else epsilon, delta, neighbouring, unit)
     if budget.pure:
         raise ValueError("Gaussian noise needs delta > 0: take a value well below 1/n.")
+    if batches == "allocated" and (epsilon is None or epochs is None):
+        raise ValueError("allocated batches are planned for an epsilon: give epsilon and epochs.")
     per_epoch, rate = -(-records // batch_size), min(1.0, batch_size / records)
     if epochs is None:
         chosen = 1.0 if multiplier is None else float(multiplier)

@@ -38,6 +38,7 @@ from privopt.torch.plan import TrainingPlan
 from privopt.torch.probe import check_memory, probe
 from privopt.torch.processes import Processes
 from privopt.torch.resumable import Resumable
+from privopt.torch.views import LossOfViews
 from privopt.torch.watch import Watch
 
 GUARD = "_privopt_guard"
@@ -70,7 +71,8 @@ class PrivateTraining(Resumable):
         records: Roster | None,
         curve: LossCurve | None,
     ) -> None:
-        self.model, self.loader = engine.model, loader
+        self.model = engine.model if engine.views == 1 else engine.model.model
+        self.loader, self._of_views = loader, LossOfViews(engine.views)
         self.optimizers = tuple(optimizers)
         self.budget, self.plan = budget, plan
         self._engine, self._schedule = engine, schedule
@@ -206,6 +208,8 @@ class PrivateTraining(Resumable):
             self._gradients.check_used()
         self._begin()
         goals = targets if isinstance(targets, tuple) else (targets,)
+        if self._engine.views > 1:
+            loss = self._of_views(loss)
 
         def paid() -> Tensor:
             count, size = self._checked(inputs, keywords, goals)
@@ -307,7 +311,7 @@ class PrivateTraining(Resumable):
         )
         self._engine.manner = key[-1]
         if key not in self._probed:
-            check_memory(self._belongings, self.model, inputs, keywords)
+            check_memory(self._belongings, self._engine.model, inputs, keywords)
             with self._belongings.kept(look=True):
                 probe(self._engine, inputs, keywords)
             self._probed.add(key)
@@ -384,6 +388,7 @@ class PrivateTraining(Resumable):
             "clipping": self._engine.clip.kind,
             "examples": "checked" if self._apart is None else "apart",
             "parameters": self._engine.size,
+            **({} if self._engine.views == 1 else {"views": self._engine.views}),
             **({} if self._curve is None else {"loss_curve": self._curve.bound}),
         }
 

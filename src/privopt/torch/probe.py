@@ -217,7 +217,11 @@ def _check_backward(engine: Engine, made: Any, seed: int, restore: Restore) -> b
     for row, found in enumerate(turns):
         others = [i for i in range(size) if i != row]
         for name, a, b in zip(names, plain, found, strict=True):
-            if a is not None and b is not None and _unlike(a[others], b[others]):
+            if (
+                a is not None
+                and b is not None
+                and _unlike(a.reshape(size, -1)[others], b.reshape(size, -1)[others])
+            ):
                 raise Refused(
                     f"the gradient at {_title(name)} depends on the losses of other examples: a "
                     "layer after it mixes them on the way back, and clipping cannot bound what "
@@ -280,7 +284,7 @@ class _Seen(TorchFunctionMode):
         self.names: list[str] = []
         self.values: list[list[Tensor]] = []
         self.units: list[Layer | Part] = []
-        self.lucky = False
+        self.lucky, self._views = False, engine.views
         self.stray: set[int] = set()  # parameters that something else than their unit uses
         self._inside: list[Unit] = []
         self._owners: dict[int, list[Unit]] = {}
@@ -309,7 +313,14 @@ class _Seen(TorchFunctionMode):
             return
         self.units.append(unit)
         self.names.append(_title(unit.name))
-        self.values.append([leaf for leaf in tree_leaves(given) if isinstance(leaf, Tensor)])
+        found = [leaf for leaf in tree_leaves(given) if isinstance(leaf, Tensor)]
+        self.values.append([self._folded(x) for x in found] if unit.name else found)
+
+    def _folded(self, x: Tensor) -> Tensor:
+        """With a row for each example again, where rows are views."""
+        if self._views == 1 or not x.dim() or len(x) % self._views:
+            return x
+        return x.unflatten(0, (-1, self._views))
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -380,6 +391,7 @@ def _unlike(a: Tensor, b: Tensor, wider: float = 1.0) -> bool:
     """Up to rounding, which depends on the largest numbers around; devices add up in any order."""
     if a.shape != b.shape:
         return True
+    a, b = a.detach(), b.detach()
     wide = torch.complex128 if a.is_complex() else torch.float64
     share = wider * (1e-5 if a.device.type == "cpu" else 1e-3)
     if a.dtype in HALF or b.dtype in HALF or torch.is_autocast_enabled(a.device.type):

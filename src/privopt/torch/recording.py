@@ -60,8 +60,9 @@ def without_caches(configs: list[Any]) -> Iterator[None]:
 class Recorder:
     """Notes the calls of units during one forward pass."""
 
-    def __init__(self) -> None:
-        self.count: int | None = None  # of examples, while a batch is recorded
+    def __init__(self, views: int = 1) -> None:
+        self.count: int | None = None  # of rows, while a batch is recorded
+        self.views = views  # rows of an example
         self._level: int | None = None  # of the examples, where they run apart
         self._units: list[Unit] = []
         self.second = False  # whether this is a second run, in which nothing is noted
@@ -92,14 +93,15 @@ class Recorder:
 
     @contextmanager
     def _hooked(self, units: list[Unit], count: int, again: bool = False) -> Iterator[None]:
-        self.count, self._units, self.second = count, units, again
+        self.count, self._units, self.second = count * self.views, units, again
         hooks: list[Any] = []
         replaced: list[tuple[nn.Module, Any]] = []  # a wrapper's forward, as a rule none
         for unit in units:
             module = unit.module
             made: Callable[..., Any] | None = None
             if isinstance(unit, Part):
-                made = by_example(unit, module.forward, count, self)
+                rows = self.count if unit.name else count  # the whole model is given examples
+                made = by_example(unit, module.forward, rows, self)
             elif unit.experts:
                 made = partial(self._experts, unit, module.forward)
             elif unit.inside:
@@ -132,13 +134,13 @@ class Recorder:
             self.count = before
 
     @contextmanager
-    def apart(self) -> Iterator[None]:
-        """Inside the map over examples."""
-        before, self._level = self._level, maybe_current_level()
+    def apart(self, count: int) -> Iterator[None]:
+        """Inside the map over so many examples, or views of them."""
+        before, self._level, self.count = (self._level, self.count), maybe_current_level(), count
         try:
             yield
         finally:
-            self._level = before
+            self._level, self.count = before
 
     # ------------------------------------------------------------ calls
     def _hooks(self, layer: Layer) -> tuple[Callable[..., Any], Callable[..., Any]]:

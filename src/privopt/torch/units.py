@@ -3,6 +3,7 @@ parts that run example by example around them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,21 +47,30 @@ class Layer:
     def manner(self) -> tuple[Any, ...]:
         return self.rule, self.shared, self.inside
 
-    def pieces(self, call: Call, x: Tensor, g: Tensor) -> list[tuple[Tensor | None, Piece]]:
+    def pieces(
+        self, call: Call, x: Tensor, g: Tensor, count: int
+    ) -> list[tuple[Tensor | None, Piece]]:
+        """What a call gives to its parameters, with a row for each of ``count`` examples."""
+        if call.apart and self.rule is not None and x.dim() > _dimensions(self.module):
+            x, g = x.flatten(0, 1), g.flatten(0, 1)  # an example apart is a batch of its rows
         if call.rule is not None:
-            return call.rule(x, g)
-        assert self.rule is not None
-        if call.apart and _channels(self.module) and x.dim() > 3 and x.shape[1] == 1:
-            x, g = x.squeeze(1), g.squeeze(1)  # an example apart is a batch of one
-        return self.rule(self.module, x, g)
+            found = call.rule(x, g)
+        else:
+            assert self.rule is not None
+            found = self.rule(self.module, x, g)
+        if len(x) == count:
+            return found
+        return [(parameter, piece.folded(len(x) // count)) for parameter, piece in found]
+
+
+def _dimensions(module: Any) -> float:
+    """How many dimensions a layer takes at most that reads them from the front."""
+    if isinstance(module, (nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm)):
+        return math.inf
+    return len(module.kernel_size) + 2 if hasattr(module, "kernel_size") else 3
 
 
 Unit = Layer | Part
-
-
-def _channels(module: nn.Module) -> bool:
-    """Whether a layer reads its dimensions from the front."""
-    return not isinstance(module, (nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm))
 
 
 def units_of(model: nn.Module) -> list[Unit]:
