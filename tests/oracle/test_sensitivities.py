@@ -10,16 +10,18 @@ import numpy as np
 import pytest
 
 import privopt.oracle as room
-from privopt.losses import Absolute, Huber, Softmax
+from privopt.losses import Absolute, Huber, Softmax, SquaredDistance
 from privopt.noise import SilentSource
 from privopt.oracle import (
     ClassCounts,
     ClassGradient,
     ClippedGradient,
+    ClippedVectorGradient,
     ColumnHistograms,
     CoordinateClippedGradient,
     CountPositive,
     CountRecords,
+    Embedded,
     GradientDifference,
     GramGradient,
     LabelMoments,
@@ -55,6 +57,23 @@ CASES = [
         record((2, 0), 9),
         (record((2, 0), 9), record((2, 0), -9)),
         (1.5, 3.0),
+    ),
+    (
+        ClippedVectorGradient(SquaredDistance(), 1.5),
+        BALL,
+        (0, 0),
+        record((2, 0), 0),
+        (record((2, 0), 0), record((-2, 0), 0)),
+        (1.5, 3.0),
+    ),
+    # Part of a longer vector, in units of its own bound.
+    (
+        Embedded(ClippedGradient(Absolute(), 1.5), 1, 4),
+        BALL,
+        (0, 0),
+        record((2, 0), 9),
+        (record((2, 0), 9), record((2, 0), -9)),
+        (1.0, 2.0),
     ),
     (
         COORDINATE,

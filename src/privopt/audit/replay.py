@@ -123,7 +123,8 @@ def movements(
         yield from _function_movements(one, other, sensitivity)
         if isinstance(mechanism, OutputPerturbation):
             algorithm = mechanism.algorithm
-            moved = np.linalg.norm(algorithm.value(one) - algorithm.value(other))
+            values: list[Any] = [algorithm.value(payload) for payload in (one, other)]
+            moved = np.linalg.norm(values[0] - values[1])
             yield "the result", float(moved), mechanism.output_sensitivity(sensitivity)
         return
     if sensitivity.norm == "runs":  # the runs of a search release through gates of their own

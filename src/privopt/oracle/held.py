@@ -96,13 +96,14 @@ def held(query: Any) -> Any:
     """The question itself if the library wrote it and all that it is made of."""
     if type(query) in _PLAIN:
         return query
-    if not own_type(type(query)):
+    asked: Any = query  # whatever the fields say of its type
+    if not own_type(type(asked)):
         return HeldQuery(query)
     parts = [getattr(query, one.name) for one in fields(query)] if is_dataclass(query) else []
     inside = [part for part in parts if hasattr(part, "radius") and hasattr(part, "norm")]
     if not inside:
         _PLAIN.add(type(query))
-    return query if all(held(part) is part for part in inside) else HeldQuery(query)
+    return asked if all(held(part) is part for part in inside) else HeldQuery(asked)
 
 
 def check_own(query: Any) -> None:
