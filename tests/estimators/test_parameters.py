@@ -67,7 +67,8 @@ def test_what_is_special_comes_first_and_decides():
     assert str(inspect.signature(Second)) == "(epsilon=1.0, *, size=5, weight=0.5)"
     made = Second(2.0, weight=1.0)
     assert vars(made) == {"epsilon": 2.0, "size": 5, "weight": 1.0}
-    assert "Of the second" in Second.__doc__ and "Of the first" not in Second.__doc__
+    assert "Of the second" in Second.__doc__
+    assert "Of the first" not in Second.__doc__
     assert Second.__doc__.index("epsilon :") < Second.__doc__.index("Attributes")
     assert not hasattr(made, "found_")
 

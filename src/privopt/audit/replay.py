@@ -122,9 +122,8 @@ def movements(
     if isinstance(one, Objective | VectorObjective):
         yield from _function_movements(one, other, sensitivity)
         if isinstance(mechanism, OutputPerturbation):
-            algorithm = mechanism.algorithm
-            values: list[Any] = [algorithm.value(payload) for payload in (one, other)]
-            moved = np.linalg.norm(values[0] - values[1])
+            algorithm: Any = mechanism.algorithm
+            moved = np.linalg.norm(algorithm.value(one) - algorithm.value(other))
             yield "the result", float(moved), mechanism.output_sensitivity(sensitivity)
         return
     if sensitivity.norm == "runs":  # the runs of a search release through gates of their own

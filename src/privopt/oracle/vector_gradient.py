@@ -78,7 +78,9 @@ class ClippedVectorGradient:
     def __post_init__(self) -> None:
         object.__setattr__(self, "loss", met_vector(self.loss))
         if not LEAST <= self.clip_norm < math.inf:  # squares of what is clipped must not vanish
-            raise ValueError(f"clip_norm must be finite and at least {LEAST:g}: {self.clip_norm!r}.")
+            raise ValueError(
+                f"clip_norm must be finite and at least {LEAST:g}, got {self.clip_norm!r}."
+            )
 
     def radius(self) -> float:
         return self.clip_norm
