@@ -83,6 +83,7 @@ def test_the_certificate_pays_for_the_random_number_of_runs(delta, law, relation
             classes=[False, True],
             n_public=480,
             random_state=0,
+            solver=search.best_estimator_.solver,
             **search.best_params_,
         )
         .fit(X[:480], Y[:480])

@@ -135,6 +135,14 @@ def fit_nothing(model: LinearModel, X: Any, y: np.ndarray) -> LinearModel:
         return model.set_params(random_state=0).fit(rows, labels)
 
 
+def settled_solver(model: LinearModel, X: Any, y: np.ndarray) -> dict[str, str]:
+    """What a plan for these public facts chose, where the choice was left open."""
+    if model.get_params().get("solver") != "auto":
+        return {}
+    plan = getattr(fit_nothing(model, X, y), "plan_", None)
+    return {} if plan is None else {"solver": plan.name}
+
+
 def _zeros_like(X: Any, count: int) -> Any:
     """So many rows of zeros, in a frame where bounds by column names need one: no record of X."""
     if not hasattr(X, "columns"):

@@ -106,7 +106,7 @@ def held(query: Any) -> Any:
     inside = [part for part in parts if hasattr(part, "radius") and hasattr(part, "norm")]
     if not inside:
         _PLAIN.add(type(query))
-    return query if all(held(part) is part for part in inside) else HeldQuery(query)
+    return query if all(held(part) is part for part in inside) else HeldQuery(cast(Query, query))
 
 
 def check_own(query: Any) -> None:
