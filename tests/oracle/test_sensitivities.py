@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import privopt.oracle as room
-from privopt.losses import Absolute, Huber, Softmax, SquaredDistance
+from privopt.losses import Absolute, EuclideanDistance, Huber, Softmax
 from privopt.noise import SilentSource
 from privopt.oracle import (
     ClassCounts,
@@ -57,23 +57,6 @@ CASES = [
         record((2, 0), 9),
         (record((2, 0), 9), record((2, 0), -9)),
         (1.5, 3.0),
-    ),
-    (
-        ClippedVectorGradient(SquaredDistance(), 1.5),
-        BALL,
-        (0, 0),
-        record((2, 0), 0),
-        (record((2, 0), 0), record((-2, 0), 0)),
-        (1.5, 3.0),
-    ),
-    # Part of a longer vector, in units of its own bound.
-    (
-        Embedded(ClippedGradient(Absolute(), 1.5), 1, 4),
-        BALL,
-        (0, 0),
-        record((2, 0), 9),
-        (record((2, 0), 9), record((2, 0), -9)),
-        (1.0, 2.0),
     ),
     (
         COORDINATE,
@@ -184,6 +167,22 @@ CASES = [
         record((3, 3), 0),
         (record((3, 3), 0), record((3, -3), 0)),
         (1.8, 3.6),
+    ),
+    (
+        ClippedVectorGradient(EuclideanDistance(), 0.75),
+        BALL,
+        (0, 0),
+        record((2, 0), 1),
+        (record((2, 0), 1), record((-2, 0), 1)),
+        (0.75, 1.5),
+    ),
+    (
+        Embedded(RowSum(2.0), 1, 4),
+        BALL,
+        (0, 0),
+        record((9, 0), 1),
+        (record((9, 0), 1), record((-9, 0), 1)),
+        (1, 2),
     ),
 ]
 BOUND_IN_PARTS = {Moments}
