@@ -207,8 +207,15 @@ class PrivateTraining(Resumable):
 
         def paid() -> Tensor:
             count, size = self._checked(inputs, keywords, goals)
+            given = loss, inputs, keywords, goals, count, size
+            if 0 < count <= size and not self._legs.due(self.steps_done):
+                found = self._run.read(lambda: self._begun(*given))
+                if found is not None:
+                    return found
+            if self._apart is None:
+                self._probe(inputs, keywords)
             self._legs.pay(self.steps_done)
-            return self._run.read(lambda: self._sum(loss, inputs, keywords, goals, count, size))
+            return self._run.read(lambda: self._sum(*given))
 
         self._release(processes.together(paid, self._like.device))
 
@@ -239,14 +246,35 @@ class PrivateTraining(Resumable):
         if not self._engine.unchanged(self._like.device):
             raise Refused("the model has moved or trains other parameters: call make_private then.")
         self._given.check(spec, rows, self.loader.given)
-        if self._apart is None:
-            self._probe(inputs, keywords)
         size = self._microbatch or max(count, 1)
         if self._compiled is not None:
             size = self._compiled.size
         if (count > size or self._compiled is not None) and not tree_leaves(goals):
             raise ValueError("microbatches and compiled steps need targets=...: they cut them too.")
         return count, size
+
+    def _begun(
+        self,
+        loss: LossFunction,
+        inputs: tuple[Any, ...],
+        keywords: dict[str, Any],
+        goals: tuple[Any, ...],
+        count: int,
+        size: int,
+    ) -> Tensor | None:
+        """The sum, begun before it is looked whether the model is what it was; None if not."""
+        if self._compiled is None:
+            return None
+        try:
+            with self._belongings.kept():
+                self._compiled.begin((inputs, keywords, goals), count)
+                if self._manner(inputs, keywords) not in self._probed:
+                    return None
+                total = self._clipped(loss, inputs, keywords, goals, count, size)
+        finally:
+            self._compiled.drop()
+        self._given.taken()
+        return total
 
     def _sum(
         self,
@@ -295,20 +323,25 @@ class PrivateTraining(Resumable):
 
     def _probe(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Try the model on made-up inputs, once for each way in which it is called."""
-        leaves, shape = leaves_of((inputs, keywords, ()))
-        key = (
-            shape if isinstance(shape, int) else str(shape),
-            tuple([(x.dim(), x.dtype) if isinstance(x, Tensor) else repr(x) for x in leaves]),
-            self._engine.structure,
-            self._engine.structure.modes(),
-            self._watch_over.manner(),
-        )
-        self._engine.manner = key[-1]
+        key = self._manner(inputs, keywords)
         if key not in self._probed:
             check_memory(self._belongings, self.model, inputs, keywords)
             with self._belongings.kept(look=True):
                 probe(self._engine, inputs, keywords)
             self._probed.add(key)
+
+    def _manner(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """How the model is called, and what it is made of."""
+        leaves, shape = leaves_of((inputs, keywords, ()))
+        engine = self._engine
+        engine.manner = self._watch_over.manner()
+        return (
+            shape if isinstance(shape, int) else str(shape),
+            tuple([(x.dim(), x.dtype) if isinstance(x, Tensor) else repr(x) for x in leaves]),
+            engine.structure,
+            engine.structure.modes(),
+            engine.manner,
+        )
 
     def _release(self, total: Tensor) -> None:
         processes = self._processes
