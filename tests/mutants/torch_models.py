@@ -161,7 +161,7 @@ def models() -> Iterator[Mutant]:
     def blind(owner: Any, name: str) -> tuple[Any, str, Any]:
         return owner, name, lambda *given: None
 
-    run, other = probe._run, probe.with_other
+    run, other = probe.run, probe.with_other
 
     def evaluated(engine: Engine, made: Any, seed: int = 0) -> Any:
         engine.model.eval()
@@ -170,7 +170,7 @@ def models() -> Iterator[Mutant]:
     yield mutant(
         "a model is tried in evaluation only",
         model_refused(lambda m, h: h - h.mean(0).detach() if m.training else h),
-        *(probe, "_run", evaluated),
+        *(probe, "run", evaluated),
     )
     yield mutant(
         "a model is tried with another first row only",
@@ -186,7 +186,7 @@ def models() -> Iterator[Mutant]:
     yield mutant(
         "a new buffer in the place of another is not seen",
         model_refused(_replaced),
-        *(probe, "_same_buffer", lambda now, then, value, version: now._version == version),
+        *(seen, "_same_buffer", lambda now, then, value, version: now._version == version),
     )
     yield mutant(
         "a model that remembers examples is taken",

@@ -14,6 +14,7 @@ from privopt.torch.engine import Engine, Layer, Part
 from privopt.torch.pieces import Outer, Rows
 from privopt.torch.probe import probe
 from privopt.torch.rounding import MARGIN, margin
+from privopt.torch.units import edges_of
 
 from .models import MODELS, Gru, clipped, cross_entropy, loop, made, random_model
 
@@ -249,7 +250,7 @@ def test_ordinary_use_of_the_model_is_undisturbed():
     total_of(engine, x, y)
     assert torch.equal(model(*x), before)
     assert "forward" not in vars(model)
-    assert all(not unit.copies for unit in engine.units)
+    assert all(not list(edges_of(unit)) for unit in engine.units)
     assert all(p.grad is None for p in model.parameters())
 
 

@@ -34,8 +34,12 @@ class Part:
     def trained(self) -> dict[str, nn.Parameter]:
         return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
 
+    def own(self) -> dict[str, nn.Parameter]:
+        """Those that are no layer's."""
+        return {name: p for name, p in self.trained().items() if id(p) not in self.covered}
+
     def parameters(self) -> list[nn.Parameter]:
-        return [p for p in self.trained().values() if id(p) not in self.covered]
+        return list(self.own().values())
 
     @property
     def slow(self) -> bool:
@@ -47,10 +51,9 @@ class Part:
 
     def made(self, count: int) -> dict[str, Tensor]:
         """Copies for each example."""
+        copied = self.trained() if self.one_by_one else self.own()
         return {
-            name: p.detach().expand(count, *p.shape).requires_grad_()
-            for name, p in self.trained().items()
-            if self.one_by_one or id(p) not in self.covered
+            name: p.detach().expand(count, *p.shape).requires_grad_() for name, p in copied.items()
         }
 
     def manner(self) -> tuple[Any, ...]:

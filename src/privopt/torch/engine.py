@@ -9,6 +9,7 @@ backward pass returns their gradients example by example.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter, is_
 from typing import Any
 
 import torch
@@ -36,13 +37,15 @@ from privopt.torch.structure import Structure, same_buffers
 from privopt.torch.units import Layer, Unit, edges_of, joined, lifted, units_of, without_rules
 from privopt.torch.views import Views
 
+DEVICE, DTYPE = attrgetter("device"), attrgetter("dtype")
+
 
 class Engine:
     """Computes clipped sums for one model, as flat vectors of length ``size``."""
 
     def __init__(self, model: nn.Module, clip: Clip, views: int = 1) -> None:
-        self.model, self.clip = model if views == 1 else Views(model, views), clip
-        model, self.views = self.model, views
+        self.given_model, self.views, self.clip = model, views, clip
+        self.model = model = model if views == 1 else Views(model, views)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         if not self.parameters:
             raise ValueError("the model has no parameter that requires a gradient.")
@@ -71,9 +74,8 @@ class Engine:
         if not self.structure.same():
             self.structure = Structure(self.model)
         now = self.structure.trained()
-        return len(now) == len(self.parameters) and all(
-            p is q and p.device == device for p, q in zip(now, self.parameters, strict=True)
-        )
+        same = len(now) == len(self.parameters) and all(map(is_, now, self.parameters))
+        return same and {*map(DEVICE, now)} == {device}
 
     # ------------------------------------------------------------ structure
     def shape(self) -> tuple[Any, ...]:
@@ -93,7 +95,7 @@ class Engine:
         self.units = without_rules(self.units, self.model, parameters)
 
     def margin(self, device: str) -> float:
-        half = any(p.dtype in HALF for p in self.parameters)
+        half = not {*map(DTYPE, self.parameters)}.isdisjoint(HALF)
         return margin(self.dtype, half or torch.is_autocast_enabled(device), device, self.crowd)
 
     def mark(self, loss: LossFunction) -> int:

@@ -82,11 +82,11 @@ class Grouped:
         return Grouped(outputs, inputs, self.groups, self.height, self.turned)
 
     def folded(self, views: int) -> Grouped:
-        found = [
-            x.unflatten(0, (-1, views)).flatten(1, 2)
-            for x in (self.outputs, self.inputs, self.groups)
-        ]
-        return Grouped(*found, self.height, self.turned)
+        def fold(x: Tensor) -> Tensor:
+            return x.unflatten(0, (-1, views)).flatten(1, 2)
+
+        outputs, inputs, groups = fold(self.outputs), fold(self.inputs), fold(self.groups)
+        return Grouped(outputs, inputs, groups, self.height, self.turned)
 
 
 def _product(x: Tensor, weight: Tensor, groups: Tensor, turned: bool) -> Tensor:

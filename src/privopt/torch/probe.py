@@ -6,14 +6,12 @@ data, and the model is left as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from privopt.noise.random_numbers import luck, same_random_numbers
@@ -24,10 +22,10 @@ from privopt.torch.clip import Clip
 from privopt.torch.engine import Engine
 from privopt.torch.exchange import kept
 from privopt.torch.made_up import called, made_up, skeleton, with_other
-from privopt.torch.recording import uses_weight, without_caches
-from privopt.torch.rounding import HALF, WIDE_MARGIN
-from privopt.torch.structure import same_values
-from privopt.torch.units import Layer, Unit, edges_of
+from privopt.torch.recording import without_caches
+from privopt.torch.rounding import WIDE_MARGIN
+from privopt.torch.seen import Seen, differ, kept_modes, length, run, title, unlike
+from privopt.torch.units import Layer, edges_of
 
 SIZES = (3, 5)
 """Two batch sizes: what grows from one to the other is a batch dimension, whatever its length."""
@@ -38,7 +36,6 @@ ROUNDS = 12
 """How often modules around a layer are tried, from the inside out."""
 LUCKY = 32
 """Seeds for a model that draws random numbers: a coin of one in ten shows with 97 percent."""
-HALF_SHARE = 3e-2
 
 
 def probe(engine: Engine, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
@@ -57,22 +54,22 @@ def _probe(
     first = made_up(shapes, SIZES[0])
     try:
         with attributes_kept(engine.model):  # what the first run leaves behind, the second sees
-            small, again = _run(engine, first), _run(engine, first)
-        if _differ(small, again, _unlike):
+            small, again = run(engine, first), run(engine, first)
+        if differ(small, again, unlike):
             raise Refused(
                 "the model gives another output for the same made-up inputs: it remembers what it "
                 "has seen, or draws random numbers that torch does not know of."
             )
         restore()  # from here on each try begins as the first one did
         for _ in range(ROUNDS):
-            settled = _settle(engine, small, _run(engine, made_up(shapes, SIZES[1])))
+            settled = _settle(engine, small, run(engine, made_up(shapes, SIZES[1])))
             if settled is None and _rehearsed(engine, shapes):
                 settled = _unmapped(engine)
             if not settled:
                 break
             settled()
             restore()
-            small = _run(engine, first)
+            small = run(engine, first)
         if settled is None and _rehearsed(engine, shapes):
             _check_forward(engine, first, small, restore)
             _check_further(engine, shapes, small.lucky, restore)
@@ -107,23 +104,23 @@ def check_memory(
         return  # made-up inputs do not suit this model
 
 
-def _check_forward(engine: Engine, made: Any, small: _Seen, restore: Restore) -> None:
+def _check_forward(engine: Engine, made: Any, small: Seen, restore: Restore) -> None:
     """Refuse a model in which a row sees another one."""
     size = SIZES[0]
     for row in range(size):
         others = [i for i in range(size) if i != row]
 
         restore()
-        _check_same(small, _run(engine, tree_map(with_other(row), made)), size, others)
+        _check_same(small, run(engine, tree_map(with_other(row), made)), size, others)
 
 
-def _check_same(one: _Seen, other: _Seen, size: int, rows: list[int]) -> None:
+def _check_same(one: Seen, other: Seen, size: int, rows: list[int]) -> None:
     """Refuse other values in these rows."""
 
     def depends(a: Tensor, b: Tensor) -> bool:
-        return _length(a) == size and a.shape == b.shape and _unlike(a[rows], b[rows])
+        return length(a) == size and a.shape == b.shape and unlike(a[rows], b[rows])
 
-    name = _differ(one, other, depends)
+    name = differ(one, other, depends)
     if name:
         raise Refused(
             f"{name} sees other examples than its own: a layer before it mixes the "
@@ -140,9 +137,9 @@ def _check_further(engine: Engine, shapes: Any, lucky: bool, restore: Restore) -
         made = made_up(shapes, size, scale, seed + 1)
         try:
             restore()
-            seen = _run(engine, made, seed + 1)
+            seen = run(engine, made, seed + 1)
             restore()
-            other = _run(engine, tree_map(with_other(row, seed), made), seed + 1)
+            other = run(engine, tree_map(with_other(row, seed), made), seed + 1)
         except Refused:
             raise
         except Exception:
@@ -160,19 +157,19 @@ def _check_left_out(engine: Engine, shapes: Any, lucky: bool, restore: Restore) 
     cut = tree_map(lambda x: x[:few] if isinstance(x, Tensor) else x, made)
     try:
         restore()
-        whole = _run(engine, made)
+        whole = run(engine, made)
         restore()
-        part = _run(engine, cut)
+        part = run(engine, cut)
     except Refused:
         raise
     except Exception:
         return
 
     def depends(a: Tensor, b: Tensor) -> bool:
-        both = _length(a) == size and _length(b) == few and a.shape[1:] == b.shape[1:]
-        return both and _unlike(a[:few], b, 10)
+        both = length(a) == size and length(b) == few and a.shape[1:] == b.shape[1:]
+        return both and unlike(a[:few], b, 10)
 
-    name = _differ(whole, part, depends)
+    name = differ(whole, part, depends)
     if name:
         raise Refused(
             f"{name} sees how many examples there are: a layer before it mixes the examples of a "
@@ -196,7 +193,7 @@ def _check_backward(engine: Engine, made: Any, seed: int, restore: Restore) -> b
             lucky.append(luck(device) != start)
             return found
 
-    with _kept(engine.model):
+    with kept_modes(engine.model):
         try:
             with (
                 same_random_numbers(device, seed),
@@ -220,18 +217,14 @@ def _check_backward(engine: Engine, made: Any, seed: int, restore: Restore) -> b
             if (
                 a is not None
                 and b is not None
-                and _unlike(a.reshape(size, -1)[others], b.reshape(size, -1)[others])
+                and unlike(a.reshape(size, -1)[others], b.reshape(size, -1)[others])
             ):
                 raise Refused(
-                    f"the gradient at {_title(name)} depends on the losses of other examples: a "
+                    f"the gradient at {title(name)} depends on the losses of other examples: a "
                     "layer after it mixes them on the way back, and clipping cannot bound what "
                     "one of them moves."
                 )
     return any(lucky)
-
-
-def _title(name: str) -> str:
-    return f"layer {name!r}" if name else "the model"
 
 
 def _rehearsed(engine: Engine, shapes: Any) -> bool:
@@ -245,7 +238,7 @@ def _rehearsed(engine: Engine, shapes: Any) -> bool:
         return _waves(output, size)
 
     engine.known.add(engine.mark(loss))
-    with _kept(model):
+    with kept_modes(model):
         if any(isinstance(unit, Part) for unit in engine.units):
             model.eval()  # dropout draws in another order there, and two runs must agree
         try:
@@ -276,132 +269,7 @@ def _waves(output: Any, size: int) -> Tensor:
     return (flat * waves.view_as(flat)).sum(1)
 
 
-class _Seen(TorchFunctionMode):
-    """Calls of the engine's layers and parts, and parameters that are used outside of them."""
-
-    def __init__(self, engine: Engine) -> None:
-        super().__init__()
-        self.names: list[str] = []
-        self.values: list[list[Tensor]] = []
-        self.units: list[Layer | Part] = []
-        self.lucky, self._views = False, engine.views
-        self.stray: set[int] = set()  # parameters that something else than their unit uses
-        self._inside: list[Unit] = []
-        self._owners: dict[int, list[Unit]] = {}
-        for unit in engine.units:
-            for parameter in unit.parameters():
-                self._owners.setdefault(id(parameter), []).append(unit)
-
-    def note(self, unit: Layer | Part) -> list[Any]:
-        def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
-            if not (isinstance(unit, Layer) and unit.inside):
-                self._saw(unit, (args, kwargs))
-            self._inside.append(unit)
-
-        def leave(module: nn.Module, args: Any, output: Any) -> None:
-            self._inside.remove(unit)
-
-        module = unit.module
-        return [
-            module.register_forward_pre_hook(enter, with_kwargs=True),
-            module.register_forward_hook(leave),
-        ]
-
-    def _saw(self, unit: Unit, given: Any) -> None:
-        """What a unit is given; inside of parts examples are told apart in another way."""
-        if any(isinstance(around, Part) for around in self._inside):
-            return
-        self.units.append(unit)
-        self.names.append(_title(unit.name))
-        found = [leaf for leaf in tree_leaves(given) if isinstance(leaf, Tensor)]
-        self.values.append([self._folded(x) for x in found] if unit.name else found)
-
-    def _folded(self, x: Tensor) -> Tensor:
-        """With a row for each example again, where rows are views."""
-        if self._views == 1 or not x.dim() or len(x) % self._views:
-            return x
-        return x.unflatten(0, (-1, self._views))
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if any(isinstance(x, Tensor) for x in tree_leaves(result)):
-            for leaf in tree_leaves((args, kwargs)):
-                owners = self._owners.get(id(leaf)) if isinstance(leaf, nn.Parameter) else None
-                if owners and not any(self._uses(owner, func, args) for owner in owners):
-                    self.stray.add(id(leaf))
-        return result
-
-    def _uses(self, owner: Unit, func: Any, args: tuple[Any, ...]) -> bool:
-        if not any(owner is unit for unit in self._inside):
-            return False
-        if not (isinstance(owner, Layer) and owner.inside):
-            return True
-        fits = uses_weight(owner, func, args)
-        if fits:
-            self._saw(owner, args[0])
-        return fits
-
-
-def _run(engine: Engine, made: Any, seed: int = 0) -> _Seen:
-    """What the layers and the output see, without gradients."""
-    model, seen, device = engine.model, _Seen(engine), engine.parameters[0].device
-    hooks = [hook for unit in engine.units for hook in seen.note(unit)]
-    with _kept(model) as before, same_random_numbers(device, seed), torch.no_grad():
-        try:
-            start = luck(device)
-            with seen:
-                output = called(model, made)
-            seen.lucky = luck(device) != start
-        finally:
-            for hook in hooks:
-                hook.remove()
-            engine.forget()
-        for name, buffer in model.named_buffers():
-            if not _same_buffer(buffer, *before.get(name, (None, None, 0))):
-                raise Refused(
-                    f"buffer {name!r} changes when the model runs: what it learns from examples "
-                    "would leave without noise. Freeze it, or use a layer without statistics."
-                )
-    seen.names.append("the output")
-    seen.values.append([leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)])
-    return seen
-
-
-def _same_buffer(now: Tensor, then: Tensor | None, value: Tensor | None, version: int) -> bool:
-    """Neither written to, nor replaced by another one with other values. Batch normalisation
-    writes to its statistics without a new version."""
-    if now is then and now._version != version:
-        return False
-    return value is not None and same_values(now, value)
-
-
-def _differ(one: _Seen, other: _Seen, unlike: Callable[[Tensor, Tensor], bool]) -> str | None:
-    """The first place at which two runs are unlike each other."""
-    if one.names != other.names:
-        return "the model"
-    for name, these, those in zip(one.names, one.values, other.values, strict=True):
-        if len(these) != len(those) or any(map(unlike, these, those)):
-            return name
-    return None
-
-
-def _unlike(a: Tensor, b: Tensor, wider: float = 1.0) -> bool:
-    """Up to rounding, which depends on the largest numbers around; devices add up in any order."""
-    if a.shape != b.shape:
-        return True
-    a, b = a.detach(), b.detach()
-    wide = torch.complex128 if a.is_complex() else torch.float64
-    share = wider * (1e-5 if a.device.type == "cpu" else 1e-3)
-    if a.dtype in HALF or b.dtype in HALF or torch.is_autocast_enabled(a.device.type):
-        share = HALF_SHARE
-    finite = a[a.isfinite()].abs()
-    room = 1e-6 + (share * float(finite.max()) if finite.numel() else 0.0)
-    return not torch.allclose(a.to(wide), b.to(wide), 1e-4, room, equal_nan=True)
-
-
-def _settle(engine: Engine, small: _Seen, large: _Seen) -> Callable[[], None] | None:
+def _settle(engine: Engine, small: Seen, large: Seen) -> Callable[[], None] | None:
     """None if every call can be told apart into examples; else what to try next."""
     stray = small.stray | large.stray
     if stray:
@@ -412,7 +280,7 @@ def _settle(engine: Engine, small: _Seen, large: _Seen) -> Callable[[], None] | 
     patterns: dict[int, set[tuple[bool, ...]]] = {}
     unsettled: dict[str, None] = {}
     for unit, one, other in zip(small.units, small.values, large.values, strict=False):
-        sizes = [(_length(a), _length(b)) for a, b in zip(one, other, strict=True)]
+        sizes = [(length(a), length(b)) for a, b in zip(one, other, strict=True)]
         if isinstance(unit, Layer):
             if sizes == [(1, 1)]:
                 unit.shared = True
@@ -442,27 +310,3 @@ def _unmapped(engine: Engine) -> Callable[[], None] | None:
 def _costly(part: Part) -> bool:
     """Whether a part runs one by one although layers in it have rules."""
     return part.one_by_one and len(part.trained()) > len(part.parameters())
-
-
-def _length(x: Tensor) -> int:
-    return len(x) if x.dim() else -1
-
-
-@contextmanager
-def _kept(model: nn.Module) -> Iterator[dict[str, tuple[Tensor, Tensor, int]]]:
-    """Modes and buffers of a model, put back afterwards; gives each buffer with its value."""
-    modes = [(module, module.training) for module in model.modules()]
-    owners = [(module, dict(module._buffers)) for module in model.modules()]
-    before = {name: (b, b.clone(), b._version) for name, b in model.named_buffers()}
-    try:
-        yield before
-    finally:
-        for module, training in modes:
-            module.training = training
-        for module, own in owners:
-            module._buffers.clear()
-            module._buffers.update(own)
-        with torch.no_grad():
-            for buffer, value, _ in before.values():
-                if not same_values(buffer, value):
-                    buffer.copy_(value)

@@ -120,6 +120,18 @@ def settle_covered(units: Iterable[Unit]) -> None:
             unit.covered = covered
 
 
+def plain(units: Iterable[Unit]) -> list[Unit]:
+    """Layers of one function each; the others are parts."""
+    found: list[Unit] = [
+        Part(unit.name, unit.module)
+        if isinstance(unit, Layer) and (unit.inside or unit.experts)
+        else unit
+        for unit in units
+    ]
+    settle_covered(found)
+    return found
+
+
 def lifted(units: list[Unit], model: nn.Module, names: Iterable[str]) -> list[Unit]:
     """Units with the modules around some of them run example by example: there every call of a
     layer says by itself which of its dimensions are examples."""
