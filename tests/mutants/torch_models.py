@@ -13,7 +13,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, TensorDataset, 
 
 from privopt.privacy import Accountant, Refused, accountant, charge_of
 from privopt.privacy.kinds import GaussianKind
-from privopt.torch import batches, by_example, clip, make_private, probe, rounding
+from privopt.torch import batches, by_example, clip, make_private, probe, rounding, seen
 from privopt.torch import engine as engine_module
 from privopt.torch.clip import Clip
 from privopt.torch.engine import Engine
