@@ -50,7 +50,7 @@ MODELS = {
     Functional: None,
     PlacesWithoutRow: None,
 }
-BY_RULES = {Recurrent, Adapter, TimeFirst, Mixed, Tied, Attention, PlacesWithoutRow}
+BY_RULES = {Recurrent, Adapter, BareParameter, TimeFirst, Mixed, Tied, Attention, PlacesWithoutRow}
 
 
 def rows(kind, count=16):

@@ -377,6 +377,10 @@ class PrivateTraining(Resumable):
             self._run.settle(found)
         return found
 
+    def assume(self, *statements: str) -> None:
+        """State more in the certificate, as those who prepare the records may have to."""
+        self._assumptions += statements
+
     def settings(self) -> dict[str, Any]:
         """Public numbers of the run, as plain JSON values."""
         return {

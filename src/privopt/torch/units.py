@@ -71,6 +71,8 @@ def _dimensions(module: Any) -> float:
 
 
 Unit = Layer | Part
+HOLDERS = (nn.ParameterDict, nn.ParameterList)
+"""Modules that are not called: what they hold is the parameters of the module around them."""
 
 
 def units_of(model: nn.Module) -> list[Unit]:
@@ -84,7 +86,8 @@ def _units(name: str, module: nn.Module, known: set[nn.Module], apart: bool) -> 
     if module in known:
         return  # used in two places: one unit with several calls
     known.add(module)
-    own = [p for p in module.parameters(recurse=False) if p.requires_grad]
+    holders = (module, *(child for child in module.children() if isinstance(child, HOLDERS)))
+    own = [p for m in holders for p in m.parameters(recurse=False) if p.requires_grad]
     layer = _layer(name, module) if own else None
     if layer is not None:
         yield layer
@@ -94,6 +97,8 @@ def _units(name: str, module: nn.Module, known: set[nn.Module], apart: bool) -> 
     if isinstance(module, nn.MultiheadAttention):
         return  # uses its child's weights itself
     for child_name, child in module.named_children():
+        if isinstance(child, HOLDERS):
+            continue
         full = f"{name}.{child_name}" if name else child_name
         yield from _units(full, child, known, apart or bool(own))
 
@@ -166,6 +171,9 @@ def without_rules(units: list[Unit], model: nn.Module, parameters: set[int]) -> 
     ]
     found = [u for u in units if not any(u is other for other in bare)]
     homes = [u for u in found if isinstance(u, Part)]
+    away = any(id(p) in parameters for home in homes for p in home.parameters())
+    if away:  # a part's parameters are used outside of it
+        found = [Part("", model), *(u for u in found if isinstance(u, Layer))]
     for unit in bare:
         if not any(unit.module in set(home.module.modules()) for home in homes):
             found = [Part("", model), *(u for u in found if isinstance(u, Layer))]
