@@ -65,18 +65,17 @@ class Apart:
 
         def one(parameters: dict[str, Tensor], rows: list[Tensor]) -> Tensor:
             own = list(leaves)
-            for i, row in zip(places, rows, strict=True):
-                own[i] = row.unsqueeze(0)
+            for i, row in zip(places, rows, strict=False):
+                own[i] = self._shown(row)
             args, kwargs, goals = tree_unflatten(own, spec)
             output = torch.func.functional_call(engine.model, parameters, args, kwargs)
-            losses = loss(output, *goals)
-            check_count(losses, 1, gradient=False)
-            return losses[0]
+            return self._value(loss(output, *goals), rows)
 
         room = engine.margin(engine.parameters[0].device.type)
         total, size = engine.like(), max(1, NUMBERS // engine.size)
+        columns, count = self._cut([leaves[i] for i in places], count)
         for start in range(0, count, size):
-            rows = [leaves[i][start : start + size] for i in places]
+            rows = [column[start : start + size] for column in columns]
             found = self._gradients(loss, one, parameters, rows)
             self._part.copies.append(parameters)
             try:
@@ -87,6 +86,19 @@ class Apart:
                 engine.forget()
             total += torch.cat(sums)
         return total
+
+    def _cut(self, tensors: list[Tensor], count: int) -> tuple[list[Tensor], int]:
+        """What is shown one by one, and how many there are."""
+        return tensors, count
+
+    def _shown(self, row: Tensor) -> Tensor:
+        """A batch of its own."""
+        return row.unsqueeze(0)
+
+    def _value(self, losses: Tensor, rows: list[Tensor]) -> Tensor:
+        """What is differentiated, of the losses of that batch."""
+        check_count(losses, 1, gradient=False)
+        return losses[0]
 
     def _gradients(
         self, loss: LossFunction, one: Any, parameters: dict[str, Tensor], rows: list[Tensor]
