@@ -50,24 +50,19 @@ def moved_by_users() -> str | None:
 
 def torch_users() -> Iterator[Mutant]:
     from privopt.torch import users
-    from privopt.torch.apart import Apart
 
     def all_rows(self: Any, user: int, key: bytes) -> np.ndarray:
         return self._rows[user]
 
-    def row_by_row(self: Any, tensors: Any, count: int) -> Any:
-        return tensors, count
+    def row_by_row(self: Any, rows: Any, count: int) -> Any:
+        alike = [x[:, None].expand(-1, 3, *x.shape[1:]) for x in rows]
+        return [*alike, rows[0].new_ones(count, 3)], count
 
-    shown = Apart._shown, Apart._value
     for name, patches in {
         "each row is clipped, and charged as one": (
             (users.Users, "parts", property(lambda self: 1)),
         ),
         "all rows of a user enter": ((users.Users, "choose", all_rows),),
-        "rows of a user are clipped apart": (
-            (users.Together, "_cut", row_by_row),
-            (users.Together, "_shown", shown[0]),
-            (users.Together, "_value", shown[1]),
-        ),
+        "rows of a user are clipped apart": ((users.Together, "_cut", row_by_row),),
     }.items():
         yield Mutant(f"torch users: {name}", patches, moved_by_users, "replay")

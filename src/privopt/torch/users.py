@@ -30,7 +30,6 @@ from privopt.oracle.identities import canonical_ids
 from privopt.torch.apart import Apart
 from privopt.torch.batches import PrivateLoader
 from privopt.torch.engine import Engine
-from privopt.torch.losses import check_count
 
 CLIPPINGS = ("together", "rows")
 IDS = "all rows of one user carry one id, and nobody has two"
@@ -119,21 +118,16 @@ class Together(Apart):
 
     def __init__(self, engine: Engine, loader: UserLoader) -> None:
         super().__init__(engine)
-        self._loader = loader
+        self._loader, self._together = loader, loader.users.most
 
-    def _cut(self, tensors: list[Tensor], count: int) -> tuple[list[Tensor], int]:
+    def _outline(self, given: Any, rows: list[Tensor]) -> None:
+        """Rules of layers are for single examples."""
+
+    def _cut(self, rows: list[Tensor], count: int) -> tuple[list[Tensor], int]:
         """Rows of each user, filled up with the first one, and which of them count."""
-        lengths = [len(rows) for rows in self._loader.brought(self._loader.done)]
-        most, users = self._loader.users.most, len(lengths)
-        starts = np.cumsum([0, *lengths[:-1]]) if lengths else np.zeros(0)
-        there = np.arange(most) < np.array(lengths)[:, None] if lengths else np.zeros((0, most))
-        places = np.asarray(starts, dtype=np.int64)[:, None] + np.where(there, np.arange(most), 0)
-        cut = [x[torch.from_numpy(places).to(x.device)] for x in tensors]
-        return [*cut, self._engine.like().new_tensor(np.asarray(there, dtype=float))], users
-
-    def _shown(self, row: Tensor) -> Tensor:
-        return row
-
-    def _value(self, losses: Tensor, rows: list[Tensor]) -> Tensor:
-        check_count(losses, self._loader.users.most, gradient=False)
-        return (losses * rows[-1]).sum()
+        lengths = np.array([len(mine) for mine in self._loader.brought(self._loader.done)], int)
+        starts = np.cumsum(lengths) - lengths
+        there = np.arange(self._loader.users.most) < lengths[:, None]
+        places = starts[:, None] + np.where(there, np.arange(self._loader.users.most), 0)
+        cut = [row[torch.from_numpy(places).to(row.device)] for row in rows]
+        return [*cut, self._engine.like().new_tensor(there.astype(float))], len(lengths)
