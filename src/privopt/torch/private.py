@@ -73,9 +73,8 @@ class PrivateTraining(Resumable):
         curve: LossCurve | None,
         users: Users | None = None,
     ) -> None:
-        self.model = engine.given_model
-        self.loader, self._of_views = loader, LossOfViews(engine.views)
-        self.optimizers = tuple(optimizers)
+        self.model, self.loader = engine.given_model, loader
+        self.optimizers, self._of_views = tuple(optimizers), LossOfViews(engine.views)
         self.budget, self.plan, self.users = budget, plan, users
         self._engine, self._schedule = engine, schedule
         self._microbatch, self._assumptions = microbatch, assumptions
@@ -161,8 +160,7 @@ class PrivateTraining(Resumable):
 
     @property
     def run_by_example(self) -> tuple[str, ...]:
-        """Parts of the model that run on copies of most of their parameters, since no rule covers
-        them, once the first step has shown them: slower."""
+        """Parts on copies of most of their parameters, as the first step has shown: slower."""
         units = self._engine.units
         return tuple(unit.name for unit in units if isinstance(unit, Part) and unit.slow)
 
@@ -210,8 +208,7 @@ class PrivateTraining(Resumable):
             self._gradients.check_used()
         self._begin()
         goals = targets if isinstance(targets, tuple) else (targets,)
-        if self._engine.views > 1:
-            loss = self._of_views(loss)
+        loss = self._of_views(loss)
 
         def paid() -> Tensor:
             count, size = self._checked(inputs, keywords, goals)

@@ -56,6 +56,8 @@ class LossOfViews:
 
     def __call__(self, loss: LossFunction) -> LossFunction:
         """One function for what computes the same: a lambda is a new object in every step."""
+        if self.count == 1:
+            return loss
         key = identity(loss)
         if self._known is None or self._known[0] != key:
             self._known = key, self._mean(loss)
