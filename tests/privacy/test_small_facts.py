@@ -10,13 +10,13 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm, rayleigh
 
-from privopt.privacy import Budget, Participation, RandomCount
+from privopt.privacy import Accountant, Budget, Participation, RandomCount, charge_of, convolve
 from privopt.privacy.amplified import compare_bands
 from privopt.privacy.factorizations.dense import Dense, DenseOptimal, FullHonaker
 from privopt.privacy.factorizations.factorization import UNIT
 from privopt.privacy.factorizations.tree import Tree
 from privopt.privacy.groups import of_group
-from privopt.privacy.kinds import GaussianKind, ObjectiveGaussian
+from privopt.privacy.kinds import GaussianKind, ObjectiveGaussian, SampledGaussian
 from privopt.privacy.profiles import gaussian_delta, rayleigh_tail, truncated_tail
 from privopt.privacy.sampled import poisson_distribution
 from privopt.privacy.tuning import Tuned, _missed
@@ -172,3 +172,14 @@ def test_the_profile_of_a_sampled_gaussian_is_its_integral(rate, mu, replaced):
         )  # fmt: skip
         found = law.get_delta_for_epsilon(epsilon)
         assert exact * (1 - 1e-6) <= found <= exact * 1.02 + 1e-9
+
+
+def test_a_sum_that_would_span_too_many_cells_takes_a_coarser_grid(monkeypatch):
+    """Pessimistic, and close where epsilon is large: memory does not grow with epsilon."""
+    charge = charge_of(SampledGaussian(0.5, 6.0), count=20)
+    fine = Accountant().epsilon(charge, 1e-6)
+    monkeypatch.setattr(convolve, "MOST_CELLS", 2**12)
+    coarse = Accountant().epsilon(charge, 1e-6)
+    assert fine <= coarse <= 1.01 * fine
+    with pytest.raises(convolve.TooFine):
+        convolve.composed([(SampledGaussian(0.5, 6.0).distribution(1e-3, "zero_out"), 20)])
