@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import wraps
 from typing import Any, ClassVar, Literal
@@ -189,7 +190,7 @@ class Plan:
     """A solver with its settings, ready to run: public, and made before any data is touched.
 
     ``predicted`` is the mean excess risk on made-up data of the same shape, where the planner
-    simulated it.
+    simulated it; ``refused`` says why other solvers do not apply, where it chose among all.
     """
 
     solver: Solver
@@ -197,6 +198,21 @@ class Plan:
     budget: Budget
     settings: Settings
     predicted: float | None = None
+    refused: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        """The solver, its settings, what they promise, and who does not apply."""
+        lines = [f"{self.name}: {self.solver.summary}"]
+        chosen = {k: v for k, v in self.settings.public().items() if v is not None}
+        lines += [f"  {name} = {value}" for name, value in chosen.items()]
+        if self.predicted is not None:
+            lines.append(f"  predicted excess of the mean loss: {self.predicted:.3g}")
+        lines += [f"  not {name}: {why}" for name, why in self.refused.items()]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     @property
     def name(self) -> str:
