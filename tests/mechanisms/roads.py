@@ -62,6 +62,11 @@ def _search(strategy: str, **more: Any) -> Any:
     return search.fit(X, TWO).privacy_
 
 
+def _refits(**more: Any) -> Any:
+    model = privopt.LogisticRegression(classes=["no", "yes"], **APPROXIMATE)
+    return privopt.RefitStream(model, block_size=40, **more).fit(X, TWO).privacy_
+
+
 def _train(noise: str, batches: str, **more: Any) -> Any:
     torch = pytest.importorskip("torch")
     from privopt.torch import make_private
@@ -101,6 +106,7 @@ ROADS = {
     ),
     "PrivateSearchCV": partial(_search, "private"),
     "PrivateSearchCV, planned": partial(_search, "plan"),
+    "RefitStream": _refits,
     "evaluate": _evaluate,
     "solve": _solve,
     "quantile": partial(_quantile, "loss"),

@@ -86,6 +86,7 @@ from .torch_state import state as torch_state
 from .tuning import tuning
 from .users import users
 from .vectors import vectors
+from .weights import weights
 
 # The packages export functions under the names of these modules.
 solve_module = import_module("privopt.planner.solve")
@@ -1231,6 +1232,7 @@ ALL: list[Mutant] = [
         models,
         further,
         users,
+        weights,
         classes,
         tuning,
         regressions,

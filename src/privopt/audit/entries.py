@@ -225,6 +225,10 @@ def _private_norm(generator: Generator) -> dict[str, Any]:
     return {"data_norm": "private"}
 
 
+def _weights(generator: Generator) -> dict[str, Any]:
+    return {"max_weight": float(10 ** generator.uniform(-1, 1)), **_bounds(generator)}
+
+
 def _online(
     name: str, options: Callable[[Generator], dict[str, Any]] = _nothing
 ) -> Callable[[Budget, Generator], Call]:
@@ -284,6 +288,30 @@ def _search(budget: Budget, generator: Generator) -> Call:
 
     pairs = _pairs(budget, True, 1.0)[::6]
     return Call(run, pairs, f"PrivateSearchCV, {law}, {budget}")
+
+
+def _refits(budget: Budget, generator: Generator) -> Call:
+    """A new fit to each block of a stream."""
+    size = int(generator.integers(6, N // 2))
+
+    def run(X: np.ndarray, y: np.ndarray, source: Any) -> Any:
+        model = privopt.LogisticRegression(
+            budget.epsilon,
+            budget.delta,
+            neighbouring=budget.neighbouring,
+            bounds=(-1.0, 1.0),
+            classes=list(LABELS),
+            nan_policy="empty",
+        )
+        seed = int(source.noise.integers(2**31))
+        stream = privopt.RefitStream(model, block_size=size, random_state=seed)
+        broken = ~np.isin(y, LABELS)
+        X, y = np.where(broken[:, None], np.nan, X), np.where(broken, 1.0, y).astype(int)
+        stream.fit(X, y)
+        return stream.coef_, stream.privacy_.to_json()
+
+    pairs = _pairs(budget, True, 1.0)[::3]
+    return Call(run, pairs, f"RefitStream, blocks of {size}, {budget}")
 
 
 def _evaluate(classes: int) -> Callable[[Budget, Generator], Call]:
@@ -370,8 +398,10 @@ ENTRIES: dict[str, tuple[Make, ...]] = {
     ),
     "OnlineLinearRegression": (_online("OnlineLinearRegression"),),
     "PrivateSearchCV": (_search,),
+    "RefitStream": (_refits,),
     "LogisticRegression": tuple(
-        _estimator("LogisticRegression", options) for options in (_norm, _bounds, _private_norm)
+        _estimator("LogisticRegression", options)
+        for options in (_norm, _bounds, _private_norm, _weights)
     ),
     "LinearSVC": tuple(
         _estimator("LinearSVC", options) for options in (_norm, _bounds, _private_norm)
@@ -389,7 +419,7 @@ ENTRIES: dict[str, tuple[Make, ...]] = {
         _estimator("PoissonRegressor", options) for options in (_norm, _bounds)
     ),
     "GammaRegressor": tuple(_estimator("GammaRegressor", options) for options in (_norm, _bounds)),
-    "Ridge": tuple(_estimator("Ridge", options) for options in (_norm, _bounds)),
+    "Ridge": tuple(_estimator("Ridge", options) for options in (_norm, _bounds, _weights)),
     "Lasso": (_estimator("Lasso", _nothing),),
     "ElasticNet": (_estimator("ElasticNet", _nothing),),
     "SparseLogisticRegression": (_estimator("SparseLogisticRegression", _nothing),),

@@ -15,6 +15,7 @@ from privopt.estimators.poisson_regressor import PoissonRegressor
 from privopt.estimators.private_erm import PrivateERM
 from privopt.estimators.private_search_cv import PrivateSearchCV
 from privopt.estimators.quantile_regressor import QuantileRegressor
+from privopt.estimators.refit_stream import RefitStream
 from privopt.estimators.ridge import Ridge
 from privopt.estimators.sparse_linear import Lasso
 from privopt.estimators.sparse_logistic_regression import SparseLogisticRegression
@@ -35,6 +36,7 @@ __all__ = [
     "PrivateERM",
     "PrivateSearchCV",
     "QuantileRegressor",
+    "RefitStream",
     "Ridge",
     "SparseLogisticRegression",
     "SplineFeatures",

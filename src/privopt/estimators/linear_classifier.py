@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -18,6 +18,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):
 
     classes_: np.ndarray
     _classification = True
+    __metadata_request__fit: ClassVar = {"sample_weight": None}  # taken with max_weight
 
     def __init__(
         self,

@@ -26,6 +26,7 @@ from privopt.estimators.pipelines import learned_before
 from privopt.estimators.portable import Portable
 from privopt.estimators.shapes import added, published, shaped_columns
 from privopt.estimators.users import OWNED, refuse_others, rows_that_count
+from privopt.estimators.weights import case_weights
 from privopt.facts import Facts
 from privopt.geometry import Domain, WholeSpace
 from privopt.ledger import account_for
@@ -39,7 +40,7 @@ from privopt.planner.groups import choose_for_group
 from privopt.planner.private_norm import choose_with_private_norm
 from privopt.privacy import Budget, Neighbouring
 from privopt.problem import Problem
-from privopt.solvers import Plan, Solver, execute, row_bounds
+from privopt.solvers import Blocks, Plan, Solver, execute, row_bounds
 
 _FLOATS = [np.float64, np.float32]
 
@@ -67,6 +68,12 @@ class LinearModel(Portable, ABC):
     """A private linear model. Subclasses say which loss, which labels and how to predict."""
 
     _classification = False
+    _largest = 1.0
+    """The public number that weights of records are in units of."""
+    _blocks: Blocks | None = None
+    """The stream whose next block a fit is."""
+    _promises: tuple[str, ...] = ()
+    """What else a fit assumes."""
     _shaping: ClassVar[str] = "standardized_objective"
     """The solver that fits shapes of columns."""
 
@@ -128,7 +135,7 @@ class LinearModel(Portable, ABC):
 
     def _penalty(self, n: int) -> float:
         """Ridge penalty on the scale of the mean."""
-        return self._ridge() / n
+        return self._ridge() / (n * self._largest)
 
     def _theta_norm(self, size: float) -> float | None:
         """Expected size of the solution for rows of norm ``size``; only accuracy depends on it."""
@@ -145,7 +152,10 @@ class LinearModel(Portable, ABC):
         y : array of shape (n_samples,)
         user_ids : array of shape (n_samples,), optional
             Who owns each row; needs ``rows_per_user``. The guarantee is then for users.
+        sample_weight : array of shape (n_samples,), optional
+            How much each record counts; needs ``max_weight``. A weight is part of its record.
         """
+        sample_weight = others.pop("sample_weight", None) if hasattr(self, "max_weight") else None
         refuse_others(others)
         unit = "record" if user_ids is None else "user"
         budget = Budget(self.epsilon, self.delta, cast(Neighbouring, self.neighbouring), unit)
@@ -161,8 +171,10 @@ class LinearModel(Portable, ABC):
             X, y = X[counting], y[counting]
         n = public_count(X.shape[0], budget, self.n_public)
         targets = self._targets(y)
+        weights, aside._largest = self._weights(sample_weight, targets, counting, X.shape[0])
         features = X.shape[1]
-        problem = replace(aside._problem(n, features), shaped=aside._shaped(features))
+        shaped, weighted = aside._shaped(features), weights is not None
+        problem = replace(aside._problem(n, features), shaped=shaped, weighted=weighted)
         X = aside._design(X)
         repeats = len(targets.labels)
         group = self.rows_per_user or 1
@@ -183,6 +195,7 @@ class LinearModel(Portable, ABC):
                 bounds=row_bounds(plan),
                 source=source,
                 classification=signs,
+                weights=weights,
             )
             return [first] + [first.labelled(y, classification=signs) for y in labels[1:]]
 
@@ -190,8 +203,9 @@ class LinearModel(Portable, ABC):
             plan,
             read,
             source,
-            assumptions=(*targets.assumptions, *assumed, *owned),
+            assumptions=(*targets.assumptions, *assumed, *owned, *self._promises),
             account=account,
+            blocks=self._blocks,
         )
         theta = np.stack(answer.thetas)
         coef, intercept = np.ascontiguousarray(theta[:, : X.shape[1]]), np.zeros(repeats)
@@ -309,6 +323,22 @@ class LinearModel(Portable, ABC):
             return None
         return ColumnBounds.declared(
             self.bounds, features, getattr(self, "feature_names_in_", None)
+        )
+
+    def _weights(
+        self, sample_weight: Any, targets: Targets, counting: np.ndarray | None, rows: int
+    ) -> tuple[np.ndarray | None, float]:
+        """Weights of the records that count, and what they are in units of."""
+        if sample_weight is not None and counting is not None:
+            sample_weight = column(sample_weight)[counting]
+        classes, labels = targets.attributes.get("classes_"), targets.classes
+        return case_weights(
+            sample_weight,
+            getattr(self, "max_weight", None),
+            getattr(self, "class_weight", None),
+            classes,
+            None if labels is None else labels.astype(int),
+            rows,
         )
 
     def _shaped(self, features: int) -> tuple[Shaped, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -23,6 +23,7 @@ class LinearRegressor(RegressorMixin, LinearModel):
     """A private linear regression. Losses see targets scaled to [-1, 1]."""
 
     _shaping = "standardized_regression"
+    __metadata_request__fit: ClassVar = {"sample_weight": None}  # taken with max_weight
     shapes_: list[Shape] | None
 
     def __init__(

@@ -65,6 +65,12 @@ class LinearSVC(LinearClassifier):
     discrete_noise : bool or "auto", default="auto"
         Releases in exact integers: "auto" where the solver can, True or refuse, False in floating
         point.
+    max_weight : float, optional
+        Public bound on ``sample_weight`` in ``fit``, which is taken only with it; a larger weight
+        counts as the bound. Noise is that of records which all have the largest weight.
+    class_weight : mapping, optional
+        Public weights of the classes, ``{label: weight}``, 1 where none is given. They multiply
+        ``sample_weight``, and the largest of them takes part in its bound.
 
     Attributes
     ----------
@@ -114,6 +120,8 @@ class LinearSVC(LinearClassifier):
         ledger: Any = None,
         dataset: str | None = None,
         discrete_noise: bool | str = "auto",
+        max_weight: float | None = None,
+        class_weight: Any = None,
     ) -> None:
         super().__init__(
             epsilon,
@@ -132,6 +140,8 @@ class LinearSVC(LinearClassifier):
             dataset,
             discrete_noise,
         )
+        self.max_weight = max_weight
+        self.class_weight = class_weight
         self.loss = loss
         self.width = width
         self.alpha = alpha

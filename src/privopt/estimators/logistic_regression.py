@@ -73,6 +73,12 @@ class LogisticRegression(LinearClassifier):
         all, or a list of names or positions. Needs ``bounds``, and should name columns of numbers,
         not indicators. Costs 5 % of the budget. Where noise would eat the shapes, which n, epsilon
         and their number decide, the fit is the linear one.
+    max_weight : float, optional
+        Public bound on ``sample_weight`` in ``fit``, which is taken only with it; a larger weight
+        counts as the bound. Noise is that of records which all have the largest weight.
+    class_weight : mapping, optional
+        Public weights of the classes, ``{label: weight}``, 1 where none is given. They multiply
+        ``sample_weight``, and the largest of them takes part in its bound.
 
     Attributes
     ----------
@@ -124,6 +130,8 @@ class LogisticRegression(LinearClassifier):
         discrete_noise: bool | str = "auto",
         link: str = "logit",
         features: Any = "linear",
+        max_weight: float | None = None,
+        class_weight: Any = None,
     ) -> None:
         super().__init__(
             epsilon,
@@ -142,6 +150,8 @@ class LogisticRegression(LinearClassifier):
             dataset,
             discrete_noise,
         )
+        self.max_weight = max_weight
+        self.class_weight = class_weight
         self.link = link
         self.features = features
 

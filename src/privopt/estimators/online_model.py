@@ -11,10 +11,11 @@ import hashlib
 import math
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from privopt.estimators.linear_model import Targets
@@ -46,6 +47,7 @@ class OnlineModel(Resumable):
     average: bool | str
     _solver = "dp_ftrl"
     _margin = 5.0
+    __metadata_request__fit: ClassVar = {"sample_weight": UNUSED}
 
     # ------------------------------------------------------------ what subclasses say
     @abstractmethod

@@ -84,6 +84,9 @@ class QuantileRegressor(LinearRegressor):
         all, or a list of names or positions. Needs ``bounds``, and should name columns of numbers,
         not indicators. Costs 5 % of the budget. Where noise would eat the shapes, which n, epsilon
         and their number decide, the fit is the linear one.
+    max_weight : float, optional
+        Public bound on ``sample_weight`` in ``fit``, which is taken only with it; a larger weight
+        counts as the bound. Noise is that of records which all have the largest weight.
 
     Attributes
     ----------
@@ -137,6 +140,7 @@ class QuantileRegressor(LinearRegressor):
         dataset: str | None = None,
         discrete_noise: bool | str = "auto",
         features: Any = "linear",
+        max_weight: float | None = None,
     ) -> None:
         super().__init__(
             epsilon,
@@ -156,6 +160,7 @@ class QuantileRegressor(LinearRegressor):
             discrete_noise=discrete_noise,
             features=features,
         )
+        self.max_weight = max_weight
         self.quantile = quantile
         self.width = width
         self.intercept_only = intercept_only

@@ -29,7 +29,7 @@ class SparseLogisticRegression(ClassifierMixin, OverL1Ball):
         score. Noise grows with it.
     feature_bounds : float or array of shape (n_features,), default=1.0
         Public bounds: entries of X are clipped to [-bound, bound], in ``fit`` and in ``predict``.
-    fit_intercept : bool, default=False
+    fit_intercept : bool, default=True
         Adds a constant column, whose coefficient counts in ``radius``.
     classes : array-like, optional
         The public pair of labels. Without it the labels are read from y, and the certificate says
@@ -74,7 +74,7 @@ class SparseLogisticRegression(ClassifierMixin, OverL1Ball):
         neighbouring: str = "zero_out",
         radius: float = 10.0,
         feature_bounds: Any = 1.0,
-        fit_intercept: bool = False,
+        fit_intercept: bool = True,
         classes: Any = None,
         n_iter: int | None = None,
         mode: str | None = None,
