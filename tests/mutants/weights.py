@@ -1,4 +1,4 @@
-"""Planted bugs in weights of records, and the checks that notice."""
+"""Planted bugs in weights of records and in blocks of streams, and the checks that notice."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from privopt import LogisticRegression, Ridge
-from privopt.audit import replay
+from privopt import LogisticRegression, RefitStream, Ridge
+from privopt.audit import record, replay
 from privopt.audit.neighbours import searched_pairs
-from privopt.estimators import linear_model
+from privopt.estimators import linear_model, refit_stream
+from privopt.estimators.participants import Participants
 from privopt.oracle import weighted
 from privopt.oracle.mapped import RowMap
 from privopt.oracle.weighted import WeightedRows
+from privopt.privacy import Refused
 
 from .mutant import Check, Mutant
 
@@ -44,7 +46,59 @@ def weighed(kind: Any, relation: str = "zero_out", **how: Any) -> Check:
     return check
 
 
+def blocks_apart() -> str | None:
+    """A record moves the releases of one cell alone."""
+    X = np.random.default_rng(0).uniform(-1, 1, (40, P))
+    y = np.where(X[:, 0] > 0, 1, -1)
+
+    def run(X: np.ndarray, y: np.ndarray) -> Any:
+        model = LogisticRegression(1.0, 1e-5, classes=[-1, 1], solver="noisy_gd")
+        return RefitStream(model, block_size=10, random_state=0).fit(X, y).coef_
+
+    _, before = record(run, (X, y))
+    for place in (9, 10, 39):
+        other = X.copy()
+        other[place] *= -0.5
+        _, after = record(run, (other, y))
+        moved = {
+            one.event.cells
+            for one, two in zip(before.releases, after.releases, strict=True)
+            if not np.array_equal(one.payload, two.payload)
+        }
+        if len(moved) > 1:
+            return f"a record moves {len(moved)} cells, and pays for one"
+    return None
+
+
+def named_once() -> str | None:
+    """A record that is named cannot come twice, not even after a block that failed."""
+    model = LogisticRegression(1.0, 1e-5, classes=[-1, 1], solver="noisy_gd")
+    stream = RefitStream(model, random_state=0)
+    X, y = np.eye(4, P), np.array([1, -1, 1, -1])
+    stream.partial_fit(X, y, record_ids=range(4))
+    try:
+        stream.partial_fit(X, y, record_ids=range(3, 7))
+    except Refused:
+        return None
+    return "a record took part in two blocks"
+
+
+def refits() -> Iterator[Mutant]:
+    indexed = refit_stream._safe_indexing
+
+    def overlapping(X: Any, part: slice) -> Any:
+        found = indexed(X, part)
+        found[0] = X[max(part.start - 1, 0)]  # the last record of the block before
+        return found
+
+    shared = ((refit_stream, "_safe_indexing", overlapping),)
+    yield Mutant("refits: blocks share a record", shared, blocks_apart, "cells")
+    forgotten = ((Participants, "enter", lambda self, step, records: None),)
+    yield Mutant("refits: names are not kept", forgotten, named_once, "names")
+
+
 def weights() -> Iterator[Mutant]:
+    yield from refits()
     two = {"classes": [-1, 1]}
     plain = weighed(LogisticRegression, solver="objective_perturbation", **two)
     mapped = weighed(LogisticRegression, bounds=(-1.0, 1.0), **two)

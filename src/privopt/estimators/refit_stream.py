@@ -196,7 +196,7 @@ class RefitStream(MetaEstimatorMixin, BaseEstimator):
         self._classes = getattr(made, "classes_", None)
         self._models = [*getattr(self, "_models", []), made][-int(self.average) :]
 
-    def _checked(self) -> LinearModel:
+    def _checked(self) -> Any:
         """A copy of the estimator, which can be refitted."""
         if not isinstance(self.estimator, LinearModel) or isinstance(self.estimator, OnlineModel):
             raise TypeError("RefitStream refits a linear batch estimator of privopt.")
@@ -306,7 +306,7 @@ class RefitStream(MetaEstimatorMixin, BaseEstimator):
     # ------------------------------------------------------------ copies
     def __getstate__(self) -> Any:
         """What is public: a copy can go on, and its certificate says what that assumes."""
-        state = super().__getstate__()
+        state = dict(cast(dict[str, Any], super().__getstate__()))
         state.pop("_people", None)
         if "_blocks" in state:
             state["_blocks"] = copy.deepcopy(state["_blocks"])
