@@ -38,12 +38,14 @@ class MappedRows:
 
     @classmethod
     def build(cls, base: RawRows, row_map: RowMap) -> MappedRows:
+        shares = None
+        if isinstance(base, WeightedRows):
+            base, shares = base.rows, base.shares
         base, row_map = base.in_own_units(row_map)
         norms = np.hypot(base.features(lambda X: scaled_norms(X, row_map)), row_map.column)
         norms = at_least(norms, row_map.dimension)
-        notes, shares = row_map.notes(norms), None
-        if isinstance(base, WeightedRows):
-            shares = base.shares
+        notes = row_map.notes(norms)
+        if shares is not None:
             notes[:, 2] *= shares
         return cls(base.noted(notes).precise(), row_map, shares)
 

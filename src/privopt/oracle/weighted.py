@@ -120,9 +120,6 @@ class WeightedRows:
     def labels(self) -> np.ndarray:
         return self.rows.labels()
 
-    def noted(self, notes: np.ndarray) -> RawRows:
-        return self.rows.noted(notes)
-
     def _with(self, rows: Any, shares: np.ndarray | None = None) -> WeightedRows:
         return WeightedRows(rows, self.shares if shares is None else shares)
 
