@@ -24,7 +24,9 @@ from privopt import (
     Ridge,
 )
 from privopt.estimators import private_search_cv as search_module
+from privopt.estimators import search_shares
 from privopt.estimators.search_run import losses_of, score_loss
+from privopt.estimators.search_shares import held_out
 from privopt.mechanisms import BestOf, Gate
 from privopt.noise import SeededSource
 from privopt.oracle import sealed_runs, sealed_total
@@ -196,7 +198,7 @@ def test_held_out_records_are_not_fitted():
     """Labels of the held-out fifth may be anything: the model of a fixed candidate stays."""
     other = Y.copy()
     alone = {"n_runs": 1.0001, "refit": False, "random_state": 2}
-    held = PrivateSearchCV(LogisticRegression(), GRID, **alone)._held_out(600)
+    held = held_out(600, False, None)
     assert held.sum() == 120
     other[held] = ~other[held]
     models = [
@@ -215,7 +217,7 @@ def test_the_winner_is_fitted_to_records_that_took_no_part(delta):
     search = PrivateSearchCV(
         LogisticRegression(classes=[False, True]), {"data_norm": [2.0]}, delta=delta, random_state=2
     )
-    searched = search._searched(600, Budget(1.0, delta))
+    searched = search_shares.searched(600, Budget(1.0, delta), True, None)
     assert 0.1 * 600 <= searched.sum() <= 0.4 * 600
     found = search.fit(X, Y)
     assert (found.privacy_.cells, found.privacy_.epsilon <= 1.0) == (2, True)
@@ -350,7 +352,9 @@ def test_what_a_candidate_costs_is_found_without_a_record(home):
     make = frames.table if home == "pyarrow" else frames.DataFrame
     frame = make({name: np.full(30, np.nan) for name in ("a", "b")})
     model = LogisticRegression(classes=[0, 1], nan_policy="empty", solver="output_perturbation")
-    search = PrivateSearchCV(model, {"data_norm": [1.0, 2.0]}, epsilon=1.0, random_state=0)
+    search = PrivateSearchCV(
+        model, {"data_norm": [1.0, 2.0]}, epsilon=1.0, refit=False, random_state=0
+    )
     tape = Tape()
     token = HOOK.set(tape)
     try:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 
 from privopt import LogisticRegression, RefitStream, Ridge
 from privopt.audit import record, replay
@@ -112,9 +113,11 @@ def weights() -> Iterator[Mutant]:
         found, _ = original(*given)
         return (None, 1.0) if found is None else (found / found.mean(), 1.0)
 
-    def by_largest(sample_weight: Any, max_weight: Any, *others: Any) -> Any:
-        largest = None if sample_weight is None else float(np.max(sample_weight))
-        return original(sample_weight, largest, *others)
+    def by_largest(sample_weight: Any, model: Any, *others: Any) -> Any:
+        if sample_weight is None:
+            return original(sample_weight, model, *others)
+        largest = float(np.max(sample_weight))
+        return original(sample_weight, clone(model).set_params(max_weight=largest), *others)
 
     beyond = ((weighted.WeightedRows, "build", staticmethod(unbounded)),)
     for what, check in (("objective", plain), ("mapped rows", mapped), ("gradients", ridge)):

@@ -16,7 +16,12 @@ from sklearn import linear_model
 import privopt
 from privopt.audit.fits import LABELS, estimators, readable, settled
 from privopt.audit.neighbours import Pair, searched_pairs
-from privopt.audit.trainings import federated_rounds, trained_model
+from privopt.audit.trainings import (
+    federated_rounds,
+    refitted_blocks,
+    searched_candidates,
+    trained_model,
+)
 from privopt.facts import Facts
 from privopt.geometry import Box, L1Ball, L2Ball, Simplex, WholeSpace
 from privopt.losses import Absolute, Huber, Logistic, SmoothedHinge, Squared, Welsch
@@ -271,21 +276,7 @@ def _search(budget: Budget, generator: Generator) -> Call:
     law = str(generator.choice(["geometric", "logarithmic", "poisson"]))
 
     def run(X: np.ndarray, y: np.ndarray, source: Any) -> Any:
-        model = privopt.LogisticRegression(classes=list(LABELS), nan_policy="empty")
-        search = privopt.PrivateSearchCV(
-            model,
-            {"data_norm": [0.5, 2.0]},
-            epsilon=budget.epsilon,
-            delta=budget.delta,
-            neighbouring=budget.neighbouring,
-            law=law,
-            n_runs=2.0,
-            random_state=int(source.noise.integers(2**31)),
-        )
-        broken = ~np.isin(y, LABELS)
-        X, y = np.where(broken[:, None], np.nan, X), np.where(broken, 1.0, y).astype(int)
-        search.fit(X, y)
-        return search.best_index_, search.best_score_, search.privacy_.to_json()
+        return searched_candidates(X, y, source, budget, law)
 
     pairs = _pairs(budget, True, 1.0)[::6]
     return Call(run, pairs, f"PrivateSearchCV, {law}, {budget}")
@@ -296,20 +287,7 @@ def _refits(budget: Budget, generator: Generator) -> Call:
     size = int(generator.integers(6, N // 2))
 
     def run(X: np.ndarray, y: np.ndarray, source: Any) -> Any:
-        model = privopt.LogisticRegression(
-            budget.epsilon,
-            budget.delta,
-            neighbouring=budget.neighbouring,
-            bounds=(-1.0, 1.0),
-            classes=list(LABELS),
-            nan_policy="empty",
-        )
-        seed = int(source.noise.integers(2**31))
-        stream = privopt.RefitStream(model, block_size=size, random_state=seed)
-        broken = ~np.isin(y, LABELS)
-        X, y = np.where(broken[:, None], np.nan, X), np.where(broken, 1.0, y).astype(int)
-        stream.fit(X, y)
-        return stream.coef_, stream.privacy_.to_json()
+        return refitted_blocks(X, y, source, budget, size)
 
     pairs = _pairs(budget, True, 1.0)[::3]
     return Call(run, pairs, f"RefitStream, blocks of {size}, {budget}")

@@ -10,8 +10,9 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from privopt.estimators.linear_model import LinearModel, Targets
+from privopt.estimators.linear_model import LinearModel
 from privopt.estimators.parameters import fitted, parameter
+from privopt.estimators.targets import Targets
 
 
 class LinearClassifier(ClassifierMixin, LinearModel):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import numbers
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self, cast
 
@@ -26,6 +26,7 @@ from privopt.estimators.parameters import Declared, parameter
 from privopt.estimators.pipelines import learned_before
 from privopt.estimators.portable import Portable
 from privopt.estimators.shapes import added, published, shaped_columns
+from privopt.estimators.targets import Targets
 from privopt.estimators.users import OWNED, refuse_others, rows_that_count
 from privopt.estimators.weights import case_weights
 from privopt.facts import Facts
@@ -41,28 +42,9 @@ from privopt.planner.groups import choose_for_group
 from privopt.planner.private_norm import choose_with_private_norm
 from privopt.privacy import Budget, Neighbouring
 from privopt.problem import Problem
-from privopt.solvers import Blocks, Plan, Solver, execute, row_bounds
+from privopt.solvers import Blocks, Plan, execute, row_bounds
 
 _FLOATS = [np.float64, np.float32]
-
-
-@dataclass(frozen=True)
-class Targets:
-    """Labels of each model, and what else a fit learns from y or assumes about it.
-
-    ``classes`` are the labels of a model of all classes together: 0, ..., K - 1.
-    """
-
-    labels: tuple[np.ndarray, ...]
-    attributes: dict[str, Any] = field(default_factory=dict)
-    assumptions: tuple[str, ...] = ()
-    classes: np.ndarray | None = None
-
-    def of(self, solver: Solver) -> tuple[tuple[np.ndarray, ...], bool]:
-        """Labels of each oracle that the solver takes, and whether they are -1 and +1."""
-        if solver.joint and self.classes is not None:
-            return (self.classes,), False
-        return self.labels, True
 
 
 class LinearModel(Declared, Portable, ABC):
@@ -197,7 +179,9 @@ class LinearModel(Declared, Portable, ABC):
             X, y = X[counting], y[counting]
         n = public_count(X.shape[0], budget, self.n_public)
         targets = self._targets(y)
-        weights, aside._largest = self._weights(sample_weight, targets, counting, X.shape[0])
+        if sample_weight is not None and counting is not None:
+            sample_weight = column(sample_weight)[counting]
+        weights, aside._largest = case_weights(sample_weight, self, targets, X.shape[0])
         features = X.shape[1]
         shaped, weighted = aside._shaped(features), weights is not None
         problem = replace(aside._problem(n, features), shaped=shaped, weighted=weighted)
@@ -349,22 +333,6 @@ class LinearModel(Declared, Portable, ABC):
             return None
         return ColumnBounds.declared(
             self.bounds, features, getattr(self, "feature_names_in_", None)
-        )
-
-    def _weights(
-        self, sample_weight: Any, targets: Targets, counting: np.ndarray | None, rows: int
-    ) -> tuple[np.ndarray | None, float]:
-        """Weights of the records that count, and what they are in units of."""
-        if sample_weight is not None and counting is not None:
-            sample_weight = column(sample_weight)[counting]
-        classes, labels = targets.attributes.get("classes_"), targets.classes
-        return case_weights(
-            sample_weight,
-            getattr(self, "max_weight", None),
-            getattr(self, "class_weight", None),
-            classes,
-            None if labels is None else labels.astype(int),
-            rows,
         )
 
     def _shaped(self, features: int) -> tuple[Shaped, ...]:

@@ -10,9 +10,10 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted
 
-from privopt.estimators.linear_model import LinearModel, Targets
+from privopt.estimators.linear_model import LinearModel
 from privopt.estimators.parameters import fitted, parameter
 from privopt.estimators.shapes import Shape, plain_additive
+from privopt.estimators.targets import Targets
 
 EXPECTED_SIZE = 8.0
 """Size to expect of the parameters for rows of norm 1 and targets in [-1, 1]: a constant column of

@@ -18,10 +18,10 @@ from sklearn.base import clone
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
-from privopt.estimators.linear_model import Targets
 from privopt.estimators.online_run import OneLeader, OnlineRun, Recipe, Spent
 from privopt.estimators.pipelines import learned_before
 from privopt.estimators.resumable import IDENTITIES, Resumable
+from privopt.estimators.targets import Targets
 from privopt.geometry import Domain, L2Ball
 from privopt.ledger import account_for
 from privopt.mechanisms.checkpoint import Checkpoint

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self, cast
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid
-from sklearn.utils import _safe_indexing, get_tags
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import _safe_indexing
 
+from privopt.estimators import search_shares
+from privopt.estimators.delegating import Delegating
 from privopt.estimators.frames import concrete
 from privopt.estimators.linear_model import LinearModel
 from privopt.estimators.pipelines import learned_before
@@ -38,7 +38,6 @@ from privopt.privacy import (
     Refused,
 )
 from privopt.privacy.events import ROOT, Event
-from privopt.privacy.profiles import gaussian_mu
 from privopt.solvers import Blocks, Plan, declare
 
 OWN = ("epsilon", "delta", "neighbouring", "n_public", "random_state", "ledger", "dataset")
@@ -46,23 +45,9 @@ OWN = ("epsilon", "delta", "neighbouring", "n_public", "random_state", "ledger",
 
 
 UNTIMED = "the time that the search took is not published"
-SAMPLED, TOLD = 1000.0, 67.0
-"""Records that score: so many that neither their choice nor noise of 1 / mu moves a mean score by
-more than about .015."""
-LEAST_SHARE, MOST_SHARE = 0.1, 0.4
-"""Of the records, that a search takes."""
 
 
-def _every(n: int, share: float) -> np.ndarray:
-    """Which of n records are taken if a share of them is, as evenly as can be."""
-    return np.floor((np.arange(n) + 1) * share) > np.floor(np.arange(n) * share)
-
-
-def _has(method: str) -> Callable[[Any], bool]:
-    return lambda self: hasattr(getattr(self, "best_estimator_", self.estimator), method)
-
-
-class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
+class PrivateSearchCV(Delegating):
     """Choose hyper-parameters by private fits, and pay for the search.
 
     A secret random number of candidates is drawn. Each is fitted on some records and scored, with
@@ -149,6 +134,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
     """
 
     best_estimator_: Any
+    _inside = "best_estimator_"
 
     def __init__(
         self,
@@ -202,9 +188,9 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         if self.strategy == "plan":
             return self._fit_planned(X, y, candidates, budget, n)
         assumed = learned_before()
-        searched = self._searched(n, budget)
+        searched = search_shares.searched(n, budget, self.refit, self.share)
         scores = np.zeros(n, dtype=bool)
-        scores[searched] = self._held_out(int(searched.sum()))
+        scores[searched] = search_shares.held_out(int(searched.sum()), self.refit, self.holdout)
         trains = searched & ~scores
         public = self._public(budget, int(trains.sum()))
         if self._reads_classes():
@@ -364,35 +350,6 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
     def _reads_classes(self) -> bool:
         return self.estimator._classification and self.estimator.classes is None
 
-    def _searched(self, n: int, budget: Budget) -> np.ndarray:
-        """Records of the search: by position, so that it is public which."""
-        if self.share is not None and not 0 < self.share < 1:
-            raise ValueError(f"share must lie between 0 and 1, got {self.share!r}.")
-        if not self.refit:
-            return np.ones(n, dtype=bool)
-        if n < 3:
-            raise ValueError(
-                f"PrivateSearchCV needs records to fit, to score and to refit, got n_samples={n}."
-            )
-        share = self.share
-        if share is None:
-            mu = budget.epsilon if budget.pure else gaussian_mu(budget.epsilon, budget.delta)
-            share = min(max(2 * max(SAMPLED, TOLD / mu) / n, LEAST_SHARE), MOST_SHARE)
-        found = _every(n, share)
-        return found if 2 <= found.sum() < n else np.arange(n) >= max(1, n // 3)
-
-    def _held_out(self, n: int) -> np.ndarray:
-        """Every so-many-th record scores: by position, so that it is public who does."""
-        share = (0.5 if self.refit else 0.2) if self.holdout is None else self.holdout
-        if not 0 < share < 1:
-            raise ValueError(f"holdout must lie between 0 and 1, got {share!r}.")
-        if n < 2:
-            raise ValueError("PrivateSearchCV needs records to fit and to score, got n_samples=1.")
-        held = _every(n, share)
-        if not held.any() or held.all():
-            held = np.arange(n) == n - 1
-        return held
-
     def _public(self, budget: Budget, n: int) -> dict[str, Any]:
         found: dict[str, Any] = dict.fromkeys(("random_state", "ledger", "dataset"))
         shared = {"delta": budget.delta, "neighbouring": budget.neighbouring, "n_public": n}
@@ -400,48 +357,3 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     def _made(self, one: dict[str, Any], public: dict[str, Any]) -> LinearModel:
         return cast(LinearModel, clone(self.estimator)).set_params(**one, **public)
-
-    # ------------------------------------------------------------ the chosen model
-    @property
-    def classes_(self) -> np.ndarray:
-        """The classes of the chosen model."""
-        check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.classes_
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Predictions of the chosen model."""
-        check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.predict(X)
-
-    @available_if(_has("predict_proba"))
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities of the chosen model."""
-        check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.predict_proba(X)
-
-    @available_if(_has("predict_log_proba"))
-    def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Logarithm of ``predict_proba``."""
-        check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.predict_log_proba(X)
-
-    @available_if(_has("decision_function"))
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Scores of the chosen model."""
-        check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.decision_function(X)
-
-    def score(self, X: Any, y: Any) -> float:
-        """Score of the chosen model on other data."""
-        check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.score(X, y)
-
-    def __sklearn_tags__(self) -> Any:
-        tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
-        tags.estimator_type, tags.input_tags = inner.estimator_type, inner.input_tags
-        tags.classifier_tags, tags.regressor_tags = inner.classifier_tags, inner.regressor_tags
-        for kind in (tags.classifier_tags, tags.regressor_tags):
-            if kind is not None:
-                kind.poor_score = True  # a fifth of the records and most of the budget go elsewhere
-        tags.target_tags = inner.target_tags
-        return tags

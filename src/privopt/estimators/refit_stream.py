@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Self, cast
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
-from sklearn.utils import _safe_indexing, get_tags
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
+from sklearn.base import clone
+from sklearn.utils import _safe_indexing
 
+from privopt.estimators.delegating import Delegating
 from privopt.estimators.frames import concrete, validated
 from privopt.estimators.linear_model import LinearModel
 from privopt.estimators.online_model import OnlineModel
@@ -29,11 +27,7 @@ USUAL = 10
 """Blocks of ``fit`` where nothing says how many."""
 
 
-def _has(method: str) -> Callable[[Any], bool]:
-    return lambda self: hasattr(getattr(self, "model_", self.estimator), method)
-
-
-class RefitStream(MetaEstimatorMixin, BaseEstimator):
+class RefitStream(Delegating):
     """A batch estimator that follows a stream: it is fitted anew to each block of records.
 
     Blocks hold different records, so each record takes part in one fit and the whole budget goes
@@ -99,6 +93,7 @@ class RefitStream(MetaEstimatorMixin, BaseEstimator):
     (4, True, True)
     """
 
+    _inside = "model_"
     _blocks: Blocks | None = None
     _people: Participants | None = None
     _promised: tuple[str, ...] = ()
@@ -242,8 +237,7 @@ class RefitStream(MetaEstimatorMixin, BaseEstimator):
     @property
     def privacy_(self) -> Certificate:
         """What all blocks so far have cost: that of the dearest one."""
-        check_is_fitted(self, "model_")
-        return self.model_.privacy_
+        return self._fitted().privacy_
 
     def epsilon_spent(self) -> float:
         """Epsilon of all blocks so far."""
@@ -252,56 +246,19 @@ class RefitStream(MetaEstimatorMixin, BaseEstimator):
     # ------------------------------------------------------------ the model in force
     @property
     def coef_(self) -> np.ndarray:
-        check_is_fitted(self, "model_")
-        return self.model_.coef_
+        return self._fitted().coef_
 
     @property
     def intercept_(self) -> Any:
-        check_is_fitted(self, "model_")
-        return self.model_.intercept_
-
-    @property
-    def classes_(self) -> np.ndarray:
-        check_is_fitted(self, "model_")
-        return self.model_.classes_
+        return self._fitted().intercept_
 
     @property
     def plan_(self) -> Any:
-        check_is_fitted(self, "model_")
-        return self.model_.plan_
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Predictions of the model in force."""
-        check_is_fitted(self, "model_")
-        return self.model_.predict(X)
-
-    @available_if(_has("predict_proba"))
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities of the model in force."""
-        check_is_fitted(self, "model_")
-        return self.model_.predict_proba(X)
-
-    @available_if(_has("predict_log_proba"))
-    def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Logarithm of ``predict_proba``."""
-        check_is_fitted(self, "model_")
-        return self.model_.predict_log_proba(X)
-
-    @available_if(_has("decision_function"))
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Scores of the model in force."""
-        check_is_fitted(self, "model_")
-        return self.model_.decision_function(X)
-
-    def score(self, X: Any, y: Any) -> float:
-        """Score of the model in force on other data."""
-        check_is_fitted(self, "model_")
-        return self.model_.score(X, y)
+        return self._fitted().plan_
 
     def to_sklearn(self) -> Any:
         """The model in force as a plain estimator of scikit-learn."""
-        check_is_fitted(self, "model_")
-        return self.model_.to_sklearn()
+        return self._fitted().to_sklearn()
 
     # ------------------------------------------------------------ copies
     def __getstate__(self) -> Any:
@@ -312,16 +269,6 @@ class RefitStream(MetaEstimatorMixin, BaseEstimator):
             state["_blocks"] = copy.deepcopy(state["_blocks"])
             state["_promised"] = tuple(dict.fromkeys((*self._promised, COPIED)))
         return state
-
-    def __sklearn_tags__(self) -> Any:
-        tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
-        tags.estimator_type, tags.input_tags = inner.estimator_type, inner.input_tags
-        tags.classifier_tags, tags.regressor_tags = inner.classifier_tags, inner.regressor_tags
-        for kind in (tags.classifier_tags, tags.regressor_tags):
-            if kind is not None:
-                kind.poor_score = True  # a block of a few records is short
-        tags.target_tags = inner.target_tags
-        return tags
 
 
 STATE = ("_blocks", "_people", "_promised", "_classes", "_models")

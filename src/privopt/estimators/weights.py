@@ -17,15 +17,16 @@ from typing import Any
 import numpy as np
 
 from privopt.estimators.frames import column
+from privopt.estimators.targets import Targets
 
 
 def case_weights(
-    sample_weight: Any, max_weight: Any, class_weight: Any, classes: Any, labels: Any, rows: int
+    sample_weight: Any, model: Any, targets: Targets, rows: int
 ) -> tuple[np.ndarray | None, float]:
-    """Weights between 0 and 1 of the records, or None, and the public number they are divided by.
-
-    ``labels`` are positions in ``classes``, for ``class_weight``.
-    """
+    """Weights between 0 and 1 of the records, or None, and the public number they are divided by,
+    as the ``max_weight`` and ``class_weight`` of a model say."""
+    max_weight = getattr(model, "max_weight", None)
+    class_weight = getattr(model, "class_weight", None)
     if max_weight is not None and not (
         isinstance(max_weight, numbers.Real) and 0 < float(max_weight) < math.inf
     ):
@@ -41,8 +42,9 @@ def case_weights(
             )
         found, largest = _given(sample_weight, float(max_weight), rows), float(max_weight)
     if class_weight is not None:
-        each = _of_classes(class_weight, classes)
-        found, largest = found * each[labels], largest * float(each.max())
+        each = _of_classes(class_weight, targets.attributes["classes_"])
+        assert targets.classes is not None
+        found, largest = found * each[targets.classes.astype(int)], largest * float(each.max())
     return np.minimum(found / largest, 1.0), largest
 
 
