@@ -223,7 +223,7 @@ class PrivateSearchCV(Delegating):
         if self.refit:
             rest = {**public, "epsilon": budget.epsilon, "n_public": int((~searched).sum())}
             last = [self._made(one, rest) for one in candidates]
-        plans = [fit_nothing(clone(one), X, y).plan_ for one in last]
+        plans = [fit_nothing(cast(LinearModel, clone(one)), X, y).plan_ for one in last]
         best, certificate, blocks = self._released(mechanism, run, budget, source, plans)
         if best is None:
             raise Refused("no candidate was drawn, and the budget is spent: raise n_runs.")
