@@ -17,8 +17,8 @@ from tests.estimators.every import CASES, GROUPS, TWO, X
 APPROXIMATE = {"epsilon": 3.0, "delta": 1e-3}
 NO_FIT = {
     "BoundedScaler", "Budget", "Certificate", "Ledger", "Participation", "PrivacyWarning",
-    "Problem", "Refused", "SplineFeatures", "__version__", "check_pipeline", "geometry", "load",
-    "losses", "plan", "save",
+    "Problem", "Refused", "SplineFeatures", "__version__", "auto", "check_pipeline", "geometry",
+    "load", "losses", "plan", "save",
 }  # fmt: skip
 """Public names that make no certificate."""
 

@@ -59,6 +59,7 @@ RELEASES_NOTHING = {
     "Problem": "public facts",
     "Refused": "an error",
     "SplineFeatures": "learns nothing: knots are equal between declared bounds",
+    "auto": "sees public numbers alone",
     "check_pipeline": "looks at the classes of a pipeline's steps",
     "geometry": "public sets",
     "load": "reads a fitted model",

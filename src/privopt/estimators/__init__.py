@@ -1,6 +1,7 @@
 """Estimators with the interface of scikit-learn."""
 
 from privopt.estimators.bounded_scaler import BoundedScaler
+from privopt.estimators.chooser import auto
 from privopt.estimators.elastic_net import ElasticNet
 from privopt.estimators.gamma_regressor import GammaRegressor
 from privopt.estimators.huber_regressor import HuberRegressor
@@ -40,6 +41,7 @@ __all__ = [
     "Ridge",
     "SparseLogisticRegression",
     "SplineFeatures",
+    "auto",
     "check_pipeline",
     "load",
     "save",
