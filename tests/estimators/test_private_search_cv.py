@@ -11,7 +11,6 @@ import jsonschema
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from privopt import (
     Budget,
@@ -32,6 +31,7 @@ from privopt.noise import SeededSource
 from privopt.oracle import sealed_runs, sealed_total
 from privopt.privacy import Accountant, RandomCount, certificate_schema, charge_of
 from privopt.privacy.kinds import GaussianKind, Pure
+from tests.covering import each_check
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((600, 3))
@@ -39,11 +39,9 @@ Y = X[:, 0] + 0.3 * RNG.standard_normal(600) > 0
 GRID = {"data_norm": [0.5, 2.0]}
 
 
-@parametrize_with_checks(
-    [
-        PrivateSearchCV(LogisticRegression(), {"data_norm": [1.0, 4.0]}, n_runs=2, random_state=0),
-        PrivateSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, n_runs=2, random_state=0),
-    ]
+@each_check(
+    PrivateSearchCV(LogisticRegression(), {"data_norm": [1.0, 4.0]}, n_runs=2, random_state=0),
+    PrivateSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, n_runs=2, random_state=0),
 )
 def test_scikit_learn_conformance(estimator, check):
     check(estimator)
