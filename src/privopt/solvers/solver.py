@@ -94,6 +94,9 @@ class Solver(ABC):
     vectors: ClassVar[bool] = False
     """Whether it takes losses of the whole vector theta; others refuse them."""
 
+    weights: ClassVar[bool] = True
+    """Whether it takes records with weights; one that reads single columns does not."""
+
     has_discrete_noise: ClassVar[bool] = False
     """Whether it can release exact integers: it then has a setting ``discrete_noise``."""
 
@@ -119,6 +122,8 @@ class Solver(ABC):
                     f"{self.name} takes losses of one margin; {facts.loss_name} is one of the "
                     'whole vector: use solver="noisy_gd".'
                 )
+            if facts.problem.weighted and not self.weights:
+                return f"{self.name} takes no weights of records: use another solver."
             return own(self, facts, budget)
 
         cls.refuse = refuse  # type: ignore[method-assign]
