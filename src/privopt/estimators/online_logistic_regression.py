@@ -8,11 +8,11 @@ from typing import Any, Self
 import numpy as np
 
 from privopt.estimators.linear_classifier import LinearClassifier
-from privopt.estimators.linear_model import Targets
 from privopt.estimators.online_model import OnlineModel
 from privopt.estimators.online_run import Recipe
 from privopt.estimators.probabilities import probabilities
 from privopt.estimators.stream_leader import StreamLeader
+from privopt.estimators.targets import Targets
 from privopt.geometry import Domain, L2Ball, WholeSpace
 from privopt.losses import Logistic
 from privopt.mechanisms.correlated import WIDER

@@ -11,17 +11,18 @@ import hashlib
 import math
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from privopt.estimators.frames import concrete
-from privopt.estimators.linear_model import Targets
 from privopt.estimators.online_run import OneLeader, OnlineRun, Recipe, Spent
 from privopt.estimators.pipelines import learned_before
 from privopt.estimators.resumable import IDENTITIES, Resumable
+from privopt.estimators.targets import Targets
 from privopt.estimators.users import OWNED, rows_that_count
 from privopt.geometry import Domain, L2Ball
 from privopt.ledger import account_for
@@ -49,6 +50,7 @@ class OnlineModel(Resumable):
     average: bool | str
     _solver = "dp_ftrl"
     _margin = 5.0
+    __metadata_request__fit: ClassVar = {"sample_weight": UNUSED}
 
     # ------------------------------------------------------------ what subclasses say
     @abstractmethod
