@@ -28,9 +28,10 @@ from privopt.geometry import Domain
 from privopt.losses import Loss
 from privopt.oracle import RowMap, ShapeTables
 from privopt.privacy import Budget, Certificate, Refused
+from privopt.privacy.events import Event, Numerics, Sampling
 from privopt.privacy.kinds import Kind
 from privopt.problem import Problem
-from privopt.solvers import Plan, Settings, Solver
+from privopt.solvers import Blocks, Plan, Settings, Solver
 
 FORMAT = 1
 NOTE = "privopt.json"
@@ -46,6 +47,10 @@ FAMILIES = (
     Budget,
     Problem,
     Certificate,
+    Blocks,
+    Event,
+    Sampling,
+    Numerics,
     RowMap,
     Shape,
     ShapeTables,
