@@ -38,7 +38,7 @@ NAMES = (
     "planner_regret",
     "accounting_speed",
     "peers",
-    "coefficient_noise",
+    "inference",
     "evaluation",
 )
 

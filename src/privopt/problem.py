@@ -60,6 +60,9 @@ class Problem:
     shaped : tuple of (index, low, high), default=()
         Columns whose shape is fitted beside their slope, with the declared range of each. Only
         ``standardized_objective`` does so, where n and epsilon allow; other solvers fit slopes.
+    intervals : bool, default=False
+        Coefficients are to come with standard errors: ``with_intervals`` gives them, within the
+        same budget; other solvers do not.
     """
 
     loss: Any
@@ -74,6 +77,7 @@ class Problem:
     shaped: tuple[tuple[int, float, float], ...] = ()
     sparsity: int | None = None
     rank: int | None = None
+    intervals: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.loss, Loss | VectorLoss):

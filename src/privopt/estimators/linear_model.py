@@ -21,6 +21,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted
 
 from privopt.estimators.bounds import ColumnBounds
+from privopt.estimators.confidence import Confident, reported
 from privopt.estimators.frames import column, validated
 from privopt.estimators.pipelines import learned_before
 from privopt.estimators.portable import Portable
@@ -63,7 +64,7 @@ class Targets:
         return self.labels, True
 
 
-class LinearModel(Portable, ABC):
+class LinearModel(Confident, Portable, ABC):
     """A private linear model. Subclasses say which loss, which labels and how to predict."""
 
     _classification = False
@@ -165,6 +166,8 @@ class LinearModel(Portable, ABC):
         problem = replace(aside._problem(n, features), shaped=aside._shaped(features))
         X = aside._design(X)
         repeats = len(targets.labels)
+        if getattr(self, "intervals", False):
+            problem = replace(problem, intervals=True)
         group = self.rows_per_user or 1
         facts = Facts.of_rows(problem, X, n, budget.neighbouring, repeats=repeats, group=group)
         plan = self._plan(facts, budget)
@@ -194,10 +197,8 @@ class LinearModel(Portable, ABC):
             account=account,
         )
         theta = np.stack(answer.thetas)
-        coef, intercept = np.ascontiguousarray(theta[:, : X.shape[1]]), np.zeros(repeats)
-        if problem.intercept:
-            intercept = theta[:, -1] * problem.intercept
-        coef, intercept = aside._undesigned(coef, intercept, features)
+        aside.plan_, aside.n_features_in_, aside._width = plan, features, X.shape[1]
+        coef, intercept = aside._coefficients(theta)
         shapes = None
         if answer.tables is not None:
             names, declared = getattr(aside, "feature_names_in_", None), aside._declared(features)
@@ -216,7 +217,16 @@ class LinearModel(Portable, ABC):
         if answer.row_map is None and answer.data_norm != math.inf:
             self.data_norm_ = answer.data_norm or self._unit_norm()
         self._keep(coef, intercept)
+        self._inference = reported(aside, answer.inference, theta.shape[1])
         return self
+
+    def _coefficients(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Slopes and constants for X as it was given, from fitted parameters, one line a model."""
+        coef, intercept = np.ascontiguousarray(theta[:, : self._width]), np.zeros(len(theta))
+        height = self.plan_.facts.problem.intercept
+        if height:
+            intercept = theta[:, -1] * height
+        return self._undesigned(coef, intercept, self.n_features_in_)
 
     def _design(self, X: Any) -> Any:
         """The rows the oracle holds: X, scaled by its declared bounds."""
@@ -271,7 +281,20 @@ class LinearModel(Portable, ABC):
         make = choose_with_private_norm if self.data_norm == "private" else choose
         make = partial(make, discrete_noise=self.discrete_noise)
         solver = self._shaping if facts.problem.shaped and self.solver == "auto" else self.solver
+        if facts.problem.intervals:
+            solver = self._for_intervals()
         return choose_for_group(facts, budget, solver, make)
+
+    def _for_intervals(self) -> str:
+        """The solver that gives intervals, from public parameters alone."""
+        if self.solver not in ("auto", "with_intervals"):
+            raise ValueError(
+                f'intervals=True needs solver="auto", got {self.solver!r}: for another solver wrap '
+                "the estimator in privopt.IntervalsByParts."
+            )
+        if self.data_norm == "private":
+            raise ValueError("intervals need bounds, or a data_norm that is a public number.")
+        return "with_intervals"
 
     # ------------------------------------------------------------ predict
     @np.errstate(all="ignore")  # a warning that one record causes would tell of it

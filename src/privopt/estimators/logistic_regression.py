@@ -73,6 +73,10 @@ class LogisticRegression(LinearClassifier):
         all, or a list of names or positions. Needs ``bounds``, and should name columns of numbers,
         not indicators. Costs 5 % of the budget. Where noise would eat the shapes, which n, epsilon
         and their number decide, the fit is the linear one.
+    intervals : bool, default=False
+        Also releases what standard errors need, within the same budget and certificate: see
+        ``summary``, ``conf_int`` and ``standard_errors_``. Long rows then count less instead of
+        being shortened, so that slopes are not biased; predictions may be slightly worse.
 
     Attributes
     ----------
@@ -124,6 +128,7 @@ class LogisticRegression(LinearClassifier):
         discrete_noise: bool | str = "auto",
         link: str = "logit",
         features: Any = "linear",
+        intervals: bool = False,
     ) -> None:
         super().__init__(
             epsilon,
@@ -142,6 +147,7 @@ class LogisticRegression(LinearClassifier):
             dataset,
             discrete_noise,
         )
+        self.intervals = intervals
         self.link = link
         self.features = features
 

@@ -71,6 +71,10 @@ class PoissonRegressor(LogLinkRegressor):
         all, or a list of names or positions. Needs ``bounds``, and should name columns of numbers,
         not indicators. Costs 5 % of the budget. Where noise would eat the shapes, which n, epsilon
         and their number decide, the fit is the linear one.
+    intervals : bool, default=False
+        Also releases what standard errors need, within the same budget and certificate: see
+        ``summary``, ``conf_int`` and ``standard_errors_``. Long rows then count less instead of
+        being shortened, so that slopes are not biased; predictions may be slightly worse.
 
     Attributes
     ----------
@@ -122,6 +126,7 @@ class PoissonRegressor(LogLinkRegressor):
         dataset: str | None = None,
         discrete_noise: bool | str = "auto",
         features: Any = "linear",
+        intervals: bool = False,
     ) -> None:
         super().__init__(
             epsilon,
@@ -142,6 +147,7 @@ class PoissonRegressor(LogLinkRegressor):
             discrete_noise=discrete_noise,
             features=features,
         )
+        self.intervals = intervals
 
     def _loss(self) -> Poisson:
         return Poisson()

@@ -70,6 +70,10 @@ class Ridge(LinearRegression):
         all, or a list of names or positions. Needs ``bounds``, and should name columns of numbers,
         not indicators. Costs 5 % of the budget. Where noise would eat the shapes, which n, epsilon
         and their number decide, the fit is the linear one.
+    intervals : bool, default=False
+        Also releases what standard errors need, within the same budget and certificate: see
+        ``summary``, ``conf_int`` and ``standard_errors_``. Long rows then count less instead of
+        being shortened, so that slopes are not biased; predictions may be slightly worse.
 
     Attributes
     ----------
@@ -120,6 +124,7 @@ class Ridge(LinearRegression):
         dataset: str | None = None,
         discrete_noise: bool | str = "auto",
         features: Any = "linear",
+        intervals: bool = False,
     ) -> None:
         super().__init__(
             epsilon,
@@ -139,6 +144,7 @@ class Ridge(LinearRegression):
             dataset=dataset,
             discrete_noise=discrete_noise,
             features=features,
+            intervals=intervals,
         )
         self.alpha = alpha
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -162,8 +161,6 @@ class LeastSquaresMoments:
         short = 1 - margin(size) - math.sqrt(size) * step
         if not short > 0:
             raise Refused("there are too many moments for integers on this grid.")
-        weights = svec(np.ones((p, p)))
-        starts = np.cumsum([0, *range(p, 0, -1)])
 
         def counted(E: Any, y: Any, sizes: Any) -> np.ndarray:
             E = E.toarray() if sp.issparse(E) else E
@@ -171,17 +168,26 @@ class LeastSquaresMoments:
             E = E * shorten(lengths, self.bounds.size, p)[:, None]
             labels = np.clip(y, -self.label_bound, self.label_bound) / self.label_bound
             E *= math.sqrt(short / step) / self.bounds.size
-            total = np.empty(size, dtype=np.int64)
-            for i, (start, stop) in enumerate(pairwise(starts)):
-                products = E[:, i : i + 1] * (E[:, i:] * weights[start:stop])
-                total[start:stop] = as_numpy(added(products), np.int64)
+            products = added_products(E)
             E *= (math.sqrt(short / step) * labels)[:, None]
-            total[starts[-1] :] = as_numpy(added(E), np.int64)
-            return total
+            return np.concatenate([products, as_numpy(added(E), np.int64)])
 
         most = min((1 << 17) // p, int(EXACT * step / math.sqrt(2)))
         found = rows.precise().effective(counted, max(1, most))
         return sum(found, np.zeros(size, dtype=np.int64))
+
+
+def added_products(E: np.ndarray) -> np.ndarray:
+    """svec of the sum of x x' over rows, each product cut off toward zero, in exact integers."""
+    p = E.shape[1]
+    weights, start = svec(np.ones((p, p))), 0
+    total = np.empty(p * (p + 1) // 2, dtype=np.int64)
+    for i in range(p):
+        stop = start + p - i
+        products = E[:, i : i + 1] * (E[:, i:] * weights[start:stop])
+        total[start:stop] = as_numpy(added(products), np.int64)
+        start = stop
+    return total
 
 
 def feature_norms(X: Any) -> np.ndarray:
