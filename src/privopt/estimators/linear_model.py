@@ -41,6 +41,7 @@ from privopt.planner.private_norm import choose_with_private_norm
 from privopt.privacy import Budget, Neighbouring
 from privopt.problem import Problem
 from privopt.solvers import Plan, Solver, execute, row_bounds
+from privopt.solvers.families.parts import in_parts
 
 _FLOATS = [np.float64, np.float32]
 
@@ -70,6 +71,9 @@ class LinearModel(Confident, Portable, ABC):
     _classification = False
     _shaping: ClassVar[str] = "standardized_objective"
     """The solver that fits shapes of columns."""
+
+    _parts: int | None = None
+    """Of how many fits the model is the mean (``IntervalsByParts``)."""
 
     def __init__(
         self,
@@ -162,15 +166,17 @@ class LinearModel(Confident, Portable, ABC):
             X, y = X[counting], y[counting]
         n = public_count(X.shape[0], budget, self.n_public)
         targets = self._targets(y)
-        features = X.shape[1]
-        problem = replace(aside._problem(n, features), shaped=aside._shaped(features))
+        features, share = X.shape[1], n if self._parts is None else max(n // self._parts, 1)
+        problem = replace(aside._problem(share, features), shaped=aside._shaped(features))
         X = aside._design(X)
         repeats = len(targets.labels)
         if getattr(self, "intervals", False):
             problem = replace(problem, intervals=True)
         group = self.rows_per_user or 1
-        facts = Facts.of_rows(problem, X, n, budget.neighbouring, repeats=repeats, group=group)
+        facts = Facts.of_rows(problem, X, share, budget.neighbouring, repeats=repeats, group=group)
         plan = self._plan(facts, budget)
+        if self._parts is not None:
+            plan = in_parts(plan, self._parts, n)
         if problem.shaped and plan.name != self._shaping:
             raise ValueError(
                 f'{plan.name} fits no shapes: leave solver="auto", or give features="linear".'

@@ -70,6 +70,15 @@ class Summary:
 
         return pd.DataFrame(self.columns(), index=list(self.names))
 
+    def to_dict(self) -> dict[str, Any]:
+        """The table as plain values; None where nothing is identified."""
+
+        def plain(value: float) -> float | None:
+            return float(value) if math.isfinite(value) else None
+
+        rows = {name: [plain(v) for v in values] for name, values in self.columns().items()}
+        return {"names": list(self.names), **rows, "notes": list(self.notes)}
+
     def cells(self) -> list[list[str]]:
         """The table as text, one list for each coefficient; short where it is not identified."""
         if not self.estimate.identified:
