@@ -53,8 +53,8 @@ def test_sums_are_those_of_the_records(loss, sparse):
         Curvature(loss).total(rows, at),
         Curvature(loss).count(rows, at, step) * step,
     ):
-        assert unsvec(found[:10]) == pytest.approx(M, abs=2e-5)
-        assert unsvec(found[10:]) == pytest.approx(S, abs=2e-5)
+        assert unsvec(found[:10]) == pytest.approx(M, abs=4e-5)
+        assert unsvec(found[10:]) == pytest.approx(S, abs=4e-5)
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)

@@ -10,8 +10,8 @@ import numpy as np
 
 from privopt.losses import Loss, met
 from privopt.numerics.trust_region import svec
-from privopt.oracle.counting import EXACT, margin, row_products, shorten
-from privopt.oracle.moments import added_products
+from privopt.oracle.counting import margin, row_products, shorten
+from privopt.oracle.moments import FINE, HEIGHT, exact_sums, onto
 from privopt.oracle.rows import Rows
 from privopt.oracle.sensitivity import SensitivityNorm
 from privopt.privacy.budget import Refused
@@ -43,46 +43,57 @@ class Curvature:
         return math.sqrt(2.5)
 
     def total(self, rows: Rows, at: np.ndarray) -> np.ndarray:
-        def both(E: np.ndarray, bend: np.ndarray, slope: np.ndarray) -> np.ndarray:
-            bent, steep = E * np.sqrt(bend)[:, None], E * (slope / math.sqrt(2))[:, None]
-            return np.concatenate([svec(bent.T @ bent), svec(steep.T @ steep)])
+        def products(E: np.ndarray, bend: np.ndarray, slope: np.ndarray) -> Any:
+            bent, steep = E * np.sqrt(bend)[:, None], E * slope[:, None]
+            return bent.T @ bent, steep.T @ steep
 
-        return self._over(rows, at, both, 1 << 30, float)
+        q = rows.dimension
+        hessian, scores = np.zeros((q, q)), np.zeros((q, q))
+        for one, other in self._over(rows, at, products):
+            hessian += one
+            scores += other
+        return np.concatenate([svec(hessian), svec(scores) / 2])
 
     def count(self, rows: Rows, at: np.ndarray, step: float) -> np.ndarray:
-        """Each record's vector is shortened by as many steps as it has coordinates, in l2: two of
-        them that are cut off differ by no more besides, so both bounds hold."""
+        """Exact sums of outer products of integer vectors, each no longer than a row may be: still
+        positive semidefinite, so both bounds hold. The sums are then put on the grid, which moves
+        the difference of two of them by at most two steps in each coordinate."""
         q = rows.dimension
         size = q * (q + 1)
-        short = 1 - margin(size) - math.sqrt(size) * step
+        short = 1 - margin(size) - 2 * math.sqrt(size) * step
         if not short > 0:
             raise Refused("there are too many moments for integers on this grid.")
+        # To the nearest integers, which lengthens a row by half a step in each coordinate.
+        longest = (FINE - math.sqrt(q) / 2) * (1 - margin(q))
 
-        def both(E: np.ndarray, bend: np.ndarray, slope: np.ndarray) -> np.ndarray:
-            E = E * math.sqrt(short / step)
-            total = np.empty(size, dtype=np.int64)
-            total[: size // 2] = added_products(E * np.sqrt(bend)[:, None])
-            total[size // 2 :] = added_products(E * (slope / math.sqrt(2))[:, None])
-            return total
+        def products(E: np.ndarray, bend: np.ndarray, slope: np.ndarray) -> Any:
+            bent = np.rint(E * (longest * np.sqrt(bend))[:, None])
+            steep = np.rint(E * (longest * slope)[:, None])
+            return (bent.T @ bent).astype(np.int64), (steep.T @ steep).astype(np.int64)
 
-        return self._over(rows, at, both, int(EXACT * step / math.sqrt(1.25)), np.int64)
+        parts = self._over(rows, at, products)
+        hessian, scores = exact_sums(parts, (q, q), (q, q))
+        factors = short / (FINE**2 * step) * svec(np.ones((q, q)))
+        upper = np.triu_indices(q)
+        sums = np.concatenate([hessian[upper], scores[upper]])
+        return onto(sums, np.concatenate([factors, factors / 2]))
 
-    def _over(self, rows: Rows, at: np.ndarray, both: Any, most: int, kind: Any) -> np.ndarray:
-        """``both`` of blocks of rows of norm at most 1, curvatures over H and slopes over L."""
+    def _over(self, rows: Rows, at: np.ndarray, products: Any) -> list[Any]:
+        """``products`` of blocks of rows of norm at most 1, curvatures over H, slopes over L."""
         q, loss = rows.dimension, self.loss
         if not rows.bounds.size <= 1:
             raise Refused("the rows are longer than the question says.")
 
-        def measure(E: np.ndarray, y: Any, sizes: Any, shares: Any = None) -> np.ndarray:
+        def measure(E: np.ndarray, y: Any, sizes: Any, shares: Any = None) -> Any:
             lengths = np.sqrt(np.einsum("ij,ij->i", E, E))
             E = E * shorten(lengths, 1.0, q)[:, None]
+            E[~np.isfinite(lengths)] = 0.0
             shares = np.ones(len(E)) if shares is None else shares
             z = row_products(E, at) / shares
             bend = np.clip(loss.expected_curvature(z, y) / loss.most_expected, 0.0, 1.0)
             slope = np.clip(loss.slope(z, y) / loss.lipschitz, -1.0, 1.0) * shares
             bend, slope = (np.where(np.isfinite(part), part, 0.0) for part in (bend, slope))
-            return both(E, bend, slope)
+            return products(E, bend, slope)
 
         with np.errstate(all="ignore"):
-            found = rows.precise().effective(measure, max(1, min((1 << 17) // q, most)))
-        return sum(found, np.zeros(q * (q + 1), dtype=kind))
+            return rows.precise().effective(measure, HEIGHT)
