@@ -65,7 +65,7 @@ class IntervalsByParts(MetaEstimatorMixin, BaseEstimator):
             )
         if getattr(self.estimator, "intervals", False):
             raise ValueError("the estimator gives intervals itself: take intervals=True out.")
-        model = clone(self.estimator)
+        model: Any = clone(self.estimator)
         model._parts = self.parts
         self.estimator_ = model.fit(X, y, **others)
         return self

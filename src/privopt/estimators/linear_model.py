@@ -72,6 +72,8 @@ class LinearModel(Confident, Portable, ABC):
     _shaping: ClassVar[str] = "standardized_objective"
     """The solver that fits shapes of columns."""
 
+    _width: int
+    """How many columns the fitted matrix has."""
     _parts: int | None = None
     """Of how many fits the model is the mean (``IntervalsByParts``)."""
 

@@ -132,13 +132,8 @@ class WithIntervals(Solver):
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         problem = facts.problem
-        if facts.repeats > 1:
-            return "intervals are for one model: for more than two classes fit them one by one."
-        if facts.group > 1:
-            return (
-                "intervals take records as independent, and rows of one user are not: leave "
-                "rows_per_user out, or intervals."
-            )
+        if not facts.convex:
+            return f"{self.name} needs a convex loss; {facts.loss_name} is not convex."
         if not isinstance(problem.loss, Logistic | Squared | Poisson):
             return (
                 f"intervals by curvature are for least squares, log-odds and counts, not for "
@@ -148,12 +143,17 @@ class WithIntervals(Solver):
             return f"{self.name} needs a bounded slope: give {facts.loss_name} a residual_clip."
         if not problem.intervals:
             return f"{self.name} is for fits that ask for intervals: give intervals=True."
+        if facts.repeats > 1:
+            return "intervals are for one model: for more than two classes fit them one by one."
+        if facts.group > 1:
+            return (
+                "intervals take records as independent, and rows of one user are not: leave "
+                "rows_per_user out, or intervals."
+            )
         if not problem.intercept:
             return "intervals need an intercept: leave fit_intercept=True."
         if problem.shaped:
             return 'intervals are for slopes: leave features="linear".'
-        if problem.loss.typical(1.0) is None and not isinstance(problem.loss, Logistic):
-            return f"{facts.loss_name} does not say what to minimise for labels of known moments."
         if not isinstance(problem.domain, WholeSpace):
             return f"{self.name} solves on the whole space."
         if isinstance(problem.loss, Logistic) and problem.l2:
@@ -233,15 +233,10 @@ class WithIntervals(Solver):
         for done, oracle in enumerate(oracles, 1):
             found.append(self._one(oracle, gate, problem, settings, row_map))
             tick(done, len(oracles))
-        lipschitz = found[0][1]
-        sandwiches = [sandwich for sandwich, _ in found]
-        return Answer(
-            [sandwich.value for sandwich in sandwiches],
-            row_map,
-            math.inf,
-            lipschitz=lipschitz,
-            inference=sandwiches[0] if len(sandwiches) == 1 else None,
-        )
+        thetas = [sandwich.value for sandwich, _ in found]
+        one, lipschitz = found[0]
+        inference = one if len(found) == 1 else None
+        return Answer(thetas, row_map, math.inf, lipschitz=lipschitz, inference=inference)
 
     def _one(
         self,
