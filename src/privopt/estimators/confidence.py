@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from privopt.estimators.parameters import Declared, parameter
 from privopt.inference import Coefficients, Summary
 from privopt.losses import Logistic, Poisson
 from privopt.privacy.certificate import shown
@@ -29,6 +30,10 @@ class Confident:
     """
 
     _inference: Coefficients | None = None
+    _width: int
+    """How many columns the fitted matrix has."""
+    _parts: int | None = None
+    """Of how many fits the model is the mean (``IntervalsByParts``)."""
 
     @property
     def standard_errors_(self) -> np.ndarray | None:
@@ -66,6 +71,25 @@ class Confident:
             _notes(model, one, level),
         )
 
+    def _for_intervals(self: Any) -> str:
+        """The solver that gives intervals, from public parameters alone."""
+        if self.solver not in ("auto", "with_intervals"):
+            raise ValueError(
+                f'intervals=True needs solver="auto", got {self.solver!r}: for another solver wrap '
+                "the estimator in privopt.IntervalsByParts."
+            )
+        if self.data_norm == "private":
+            raise ValueError("intervals need bounds, or a data_norm that is a public number.")
+        return "with_intervals"
+
+    def _coefficients(self: Any, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Slopes and constants for X as it was given, from fitted parameters, one line a model."""
+        coef, intercept = np.ascontiguousarray(theta[:, : self._width]), np.zeros(len(theta))
+        height = self.plan_.facts.problem.intercept
+        if height:
+            intercept = theta[:, -1] * height
+        return self._undesigned(coef, intercept, self.n_features_in_)
+
     def _sure(self) -> Coefficients:
         check_is_fitted(self, "coef_")
         if self._inference is None:
@@ -74,6 +98,20 @@ class Confident:
                 "intervals=True, or wrap the estimator in privopt.IntervalsByParts."
             )
         return self._inference
+
+
+class GivesIntervals(Declared):
+    """An estimator that can release what its own standard errors need.
+
+    Parameters
+    ----------
+    intervals : bool, default=False
+        Also releases what standard errors need, within the same budget and certificate: see
+        ``summary``, ``conf_int`` and ``standard_errors_``. Long rows then count less instead of
+        being shortened, so that slopes are not biased; predictions may be slightly worse.
+    """
+
+    intervals: bool = parameter(default=False)
 
 
 def reported(model: Any, found: Coefficients | None, q: int) -> Coefficients | None:
