@@ -25,6 +25,7 @@ NAMES = (
     "excess_risk",
     "rates",
     "high_dimensional",
+    "texts",
     "geometry",
     "nonconvex",
     "kinks",

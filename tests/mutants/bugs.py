@@ -89,6 +89,7 @@ from .torch_users import torch_users
 from .tuning import tuning
 from .users import users
 from .vectors import vectors
+from .weights import weights
 
 # The packages export functions under the names of these modules.
 solve_module = import_module("privopt.planner.solve")
@@ -1234,6 +1235,7 @@ ALL: list[Mutant] = [
         models,
         further,
         users,
+        weights,
         rounds,
         torch_users,
         classes,

@@ -1,6 +1,7 @@
 """Estimators with the interface of scikit-learn."""
 
 from privopt.estimators.bounded_scaler import BoundedScaler
+from privopt.estimators.chooser import auto
 from privopt.estimators.elastic_net import ElasticNet
 from privopt.estimators.gamma_regressor import GammaRegressor
 from privopt.estimators.huber_regressor import HuberRegressor
@@ -16,6 +17,7 @@ from privopt.estimators.poisson_regressor import PoissonRegressor
 from privopt.estimators.private_erm import PrivateERM
 from privopt.estimators.private_search_cv import PrivateSearchCV
 from privopt.estimators.quantile_regressor import QuantileRegressor
+from privopt.estimators.refit_stream import RefitStream
 from privopt.estimators.ridge import Ridge
 from privopt.estimators.sparse_linear import Lasso
 from privopt.estimators.sparse_logistic_regression import SparseLogisticRegression
@@ -37,9 +39,11 @@ __all__ = [
     "PrivateERM",
     "PrivateSearchCV",
     "QuantileRegressor",
+    "RefitStream",
     "Ridge",
     "SparseLogisticRegression",
     "SplineFeatures",
+    "auto",
     "check_pipeline",
     "load",
     "save",

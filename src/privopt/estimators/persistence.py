@@ -30,9 +30,10 @@ from privopt.inference.coefficients import Linear
 from privopt.losses import Loss
 from privopt.oracle import RowMap, ShapeTables
 from privopt.privacy import Budget, Certificate, Refused
+from privopt.privacy.events import Event, Numerics, Sampling
 from privopt.privacy.kinds import Kind
 from privopt.problem import Problem
-from privopt.solvers import Plan, Settings, Solver
+from privopt.solvers import Blocks, Plan, Settings, Solver
 
 FORMAT = 1
 NOTE = "privopt.json"
@@ -48,6 +49,10 @@ FAMILIES = (
     Budget,
     Problem,
     Certificate,
+    Blocks,
+    Event,
+    Sampling,
+    Numerics,
     RowMap,
     Shape,
     ShapeTables,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import wraps
 from typing import Any, ClassVar, Literal
@@ -96,6 +97,9 @@ class Solver(ABC):
     vectors: ClassVar[bool] = False
     """Whether it takes losses of the whole vector theta; others refuse them."""
 
+    weights: ClassVar[bool] = True
+    """Whether it takes records with weights; one that reads single columns does not."""
+
     has_discrete_noise: ClassVar[bool] = False
     """Whether it can release exact integers: it then has a setting ``discrete_noise``."""
 
@@ -121,6 +125,8 @@ class Solver(ABC):
                     f"{self.name} takes losses of one margin; {facts.loss_name} is one of the "
                     'whole vector: use solver="noisy_gd".'
                 )
+            if facts.problem.weighted and not self.weights:
+                return f"{self.name} takes no weights of records: use another solver."
             return own(self, facts, budget)
 
         cls.refuse = refuse  # type: ignore[method-assign]
@@ -192,7 +198,7 @@ class Plan:
     """A solver with its settings, ready to run: public, and made before any data is touched.
 
     ``predicted`` is the mean excess risk on made-up data of the same shape, where the planner
-    simulated it.
+    simulated it; ``refused`` says why other solvers do not apply, where it chose among all.
     """
 
     solver: Solver
@@ -200,6 +206,21 @@ class Plan:
     budget: Budget
     settings: Settings
     predicted: float | None = None
+    refused: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        """The solver, its settings, what they promise, and who does not apply."""
+        lines = [f"{self.name}: {self.solver.summary}"]
+        chosen = {k: v for k, v in self.settings.public().items() if v is not None}
+        lines += [f"  {name} = {value}" for name, value in chosen.items()]
+        if self.predicted is not None:
+            lines.append(f"  predicted excess of the mean loss: {self.predicted:.3g}")
+        lines += [f"  not {name}: {why}" for name, why in self.refused.items()]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     @property
     def name(self) -> str:

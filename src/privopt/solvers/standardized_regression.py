@@ -242,7 +242,8 @@ class StandardizedRegression(Solver):
             ridge = _ridge(problem, joint, standard, settings)
             # A copy: what was released stays as it is.
             theta = self._one(oracle, gate, joint, standard.loss, ridge, settings).copy()
-            if standard.matches_means and settings.plenty >= ENOUGH:
+            # Means of labels and columns count every record alike: weighted ones lie elsewhere.
+            if standard.matches_means and settings.plenty >= ENOUGH and not problem.weighted:
                 theta[-1] *= _kept(row_map, theta, doubt, blur)
             coefficients = row_map.backward(theta) / row_map.clip_norm
             coefficients[-1] = (coefficients[-1] + standard.offset) / problem.intercept

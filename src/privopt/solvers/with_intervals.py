@@ -107,6 +107,7 @@ class WithIntervals(Solver):
     name: ClassVar[str] = "with_intervals"
     summary: ClassVar[str] = "objective perturbation, then the noisy curvature at its answer"
     has_discrete_noise: ClassVar[bool] = True
+    weights: ClassVar[bool] = False
     specimen: ClassVar[Specimen] = Specimen(
         problems={
             "intervals, bounded columns": Problem(
