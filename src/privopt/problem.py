@@ -16,59 +16,56 @@ from privopt.ownership import own, own_type
 class Problem:
     """Minimise the mean of loss(<x, theta>, y) + l2/2 ||theta||^2 over the domain.
 
-        Every field is public: it must not be read from the data.
+    Every field is public: it must not be read from the data.
 
-        Parameters
-        ----------
-        loss : Loss or VectorLoss
-            A function of the margin <x, theta> and the label, or of the whole vector theta and the row.
-        domain : Domain, default=WholeSpace()
-        data_norm : float, optional
-            Rows of X are clipped to this l2 norm. Default: what ``column_bounds`` or ``dual_norm``
-            leave possible, sqrt(features) times ``column_bounds`` (``over``); 1 if neither is given.
-        intercept : float, default=0.0
-            Value of a constant column appended to X; 0 appends none. The last coordinate of theta then
-            belongs to it, and a row's norm counts it.
-        l2 : float, default=0.0
-            Ridge penalty on the mean scale, on every coordinate.
-        units : tuple of float, optional
-            One positive number for each feature: X holds the original columns divided by these. The
-            ridge of ``standardized_regression`` is then on coefficients of the original columns.
-        column_bounds : float, optional
-            Every entry of X lies in [-column_bounds, column_bounds], by a public map of declared
-            bounds. Standardisation uses it for accuracy. Methods of the l1 geometry (frank_wolfe,
-            greedy_coordinate, coordinate_descent) clip entries to it and then leave rows at any norm;
-            without it they clip rows to ``data_norm`` like all others.
-        dual_norm : float, optional
-            Only on an LpBall: rows are bounded by this number in the dual norm l_q, 1/p + 1/q = 1.
-            Methods of l_p geometry (mirror_descent, phased_mirror_descent, variance_reduced_sfw,
-            stationary_frank_wolfe, proximal_guided) clip rows to it in that norm and leave their l2
-            norm alone; without it they clip rows to ``data_norm`` like all others.
-        sparsity : int, optional
-            Methods that change few coefficients (greedy_coordinate) are compared with the best model of
-            so many coefficients that are not 0. Nothing is assumed of the data: it says which models
-            the bound is for, and steers the choice of a solver.
-        rank : int, optional
-            Rank of the rows, the constant column not counted, where that is known to be small: noise
-            off their span changes no margin. Without a constraint and a ridge the bounds of
-            objective_perturbation and noisy gradients then count the rank instead of the parameters.
-            They assume it; privacy does not.
-        theta_norm : float, optional
-            How large the solution is expected to be when the domain is unbounded. It steers the choice
-            of parameters and has no influence on privacy. Default: margins of about 15, that is
-            15 / (largest row norm).
-        shaped : tuple of (index, low, high), default=()
-            Columns whose shape is fitted beside their slope, with the declared range of each. Only
-            ``standardized_objective`` does so, where n and epsilon allow; other solvers fit slopes.
-    <<<<<<< HEAD
-        intervals : bool, default=False
-            Coefficients are to come with standard errors: ``with_intervals`` gives them, within the
-            same budget; other solvers do not.
-    =======
-        weighted : bool, default=False
-            Records come with weights between 0 and 1, by which their losses are multiplied
-            (``Oracle.over``); solvers then count classes by weight.
-    >>>>>>> main
+    Parameters
+    ----------
+    loss : Loss or VectorLoss
+        A function of the margin <x, theta> and the label, or of the whole vector theta and the row.
+    domain : Domain, default=WholeSpace()
+    data_norm : float, optional
+        Rows of X are clipped to this l2 norm. Default: what ``column_bounds`` or ``dual_norm``
+        leave possible, sqrt(features) times ``column_bounds`` (``over``); 1 if neither is given.
+    intercept : float, default=0.0
+        Value of a constant column appended to X; 0 appends none. The last coordinate of theta then
+        belongs to it, and a row's norm counts it.
+    l2 : float, default=0.0
+        Ridge penalty on the mean scale, on every coordinate.
+    units : tuple of float, optional
+        One positive number for each feature: X holds the original columns divided by these. The
+        ridge of ``standardized_regression`` is then on coefficients of the original columns.
+    column_bounds : float, optional
+        Every entry of X lies in [-column_bounds, column_bounds], by a public map of declared
+        bounds. Standardisation uses it for accuracy. Methods of the l1 geometry (frank_wolfe,
+        greedy_coordinate, coordinate_descent) clip entries to it and then leave rows at any norm;
+        without it they clip rows to ``data_norm`` like all others.
+    dual_norm : float, optional
+        Only on an LpBall: rows are bounded by this number in the dual norm l_q, 1/p + 1/q = 1.
+        Methods of l_p geometry (mirror_descent, phased_mirror_descent, variance_reduced_sfw,
+        stationary_frank_wolfe, proximal_guided) clip rows to it in that norm and leave their l2
+        norm alone; without it they clip rows to ``data_norm`` like all others.
+    sparsity : int, optional
+        Methods that change few coefficients (greedy_coordinate) are compared with the best model of
+        so many coefficients that are not 0. Nothing is assumed of the data: it says which models
+        the bound is for, and steers the choice of a solver.
+    rank : int, optional
+        Rank of the rows, the constant column not counted, where that is known to be small: noise
+        off their span changes no margin. Without a constraint and a ridge the bounds of
+        objective_perturbation and noisy gradients then count the rank instead of the parameters.
+        They assume it; privacy does not.
+    theta_norm : float, optional
+        How large the solution is expected to be when the domain is unbounded. It steers the choice
+        of parameters and has no influence on privacy. Default: margins of about 15, that is
+        15 / (largest row norm).
+    shaped : tuple of (index, low, high), default=()
+        Columns whose shape is fitted beside their slope, with the declared range of each. Only
+        ``standardized_objective`` does so, where n and epsilon allow; other solvers fit slopes.
+    intervals : bool, default=False
+        Coefficients are to come with standard errors: ``with_intervals`` gives them, within the
+        same budget; other solvers do not.
+    weighted : bool, default=False
+        Records come with weights between 0 and 1, by which their losses are multiplied
+        (``Oracle.over``); solvers then count classes by weight.
     """
 
     loss: Any
