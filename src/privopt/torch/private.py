@@ -161,8 +161,7 @@ class PrivateTraining(Resumable):
     @property
     def run_by_example(self) -> tuple[str, ...]:
         """Parts on copies of most of their parameters, as the first step has shown: slower."""
-        units = self._engine.units
-        return tuple(unit.name for unit in units if isinstance(unit, Part) and unit.slow)
+        return tuple(u.name for u in self._engine.units if isinstance(u, Part) and u.slow)
 
     @property
     def expected_batch_size(self) -> float:
@@ -381,7 +380,7 @@ class PrivateTraining(Resumable):
         self._assumptions += statements
 
     def settings(self) -> dict[str, Any]:
-        """Public numbers of the run, as plain JSON values."""
+        """Public numbers of the run."""
         return {
             "noise": self.plan.noise,
             "noise_multiplier": self.plan.noise_multiplier,
