@@ -10,10 +10,10 @@ import pytest
 from scipy.stats import norm
 
 from privopt.privacy import Accountant, Budget, Refused
-from privopt.privacy.allocated import _summed, allocated_distribution
+from privopt.privacy.allocated import AllocatedGaussian, _summed, allocated_distribution
 from privopt.privacy.batches import allocated_multiplier, batch_multiplier
 from privopt.privacy.events import FULL, Event, Sampling
-from privopt.privacy.kinds import AllocatedGaussian, GaussianKind, Pure, kind_from_dict
+from privopt.privacy.kinds import GaussianKind, Pure, kind_from_dict
 from privopt.privacy.spend import Step, spend
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0)

@@ -6,9 +6,9 @@ import math
 import pytest
 
 from privopt.privacy import FULL, ROOT, Event, Log, Refused, Sampling
+from privopt.privacy.allocated import AllocatedGaussian
 from privopt.privacy.kinds import (
     KINDS,
-    AllocatedGaussian,
     BoundedRange,
     Concentrated,
     FixedSizeGaussian,

@@ -31,10 +31,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import ndtr
+
+from privopt.privacy.budget import Neighbouring, replaces
+from privopt.privacy.kinds import Kind, gaussian_distribution
 
 FINE = 0.04
 """Step of a grid in standard deviations of the logarithm of what is on it."""
@@ -52,6 +55,36 @@ class Ratios:
     values: np.ndarray  # ascending; the first is 0
     masses: np.ndarray
     infinite: float
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatedGaussian(Kind):
+    """``turns`` successive batches, each record in exactly one of them, uniformly random; ``taken``
+    of them released with Gaussian noise. Not under replace_one.
+
+    ``mu`` is one record's own sensitivity in standard deviations.
+    """
+
+    name: ClassVar[str] = "allocated_gaussian"
+    turns: int
+    taken: int
+    mu: float
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.taken <= self.turns:
+            raise ValueError(f"{self.taken} of {self.turns} batches cannot have been released.")
+        if not 0 < self.mu < math.inf:
+            raise ValueError(f"mu must be positive and finite, got {self.mu!r}.")
+
+    def distribution(self, step: float, neighbouring: Neighbouring) -> Any | None:
+        if replaces(neighbouring):
+            return None
+        if self.turns == 1:
+            return gaussian_distribution(self.mu, step)
+        return allocated_distribution(self.turns, self.taken, self.mu, step)
+
+    def strength(self) -> float:
+        return self.mu
 
 
 def allocated_distribution(turns: int, taken: int, mu: float, step: float) -> Any:

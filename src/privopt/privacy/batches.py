@@ -7,9 +7,10 @@ from collections import Counter
 from functools import lru_cache
 
 from privopt.privacy.accountant import Accountant
+from privopt.privacy.allocated import AllocatedGaussian
 from privopt.privacy.budget import Budget, records_moved, replaces
 from privopt.privacy.events import FULL, Sampling
-from privopt.privacy.kinds import AllocatedGaussian, GaussianKind, Kind
+from privopt.privacy.kinds import GaussianKind, Kind
 from privopt.privacy.profiles import gaussian_mu
 from privopt.privacy.spend import Charge, Step
 

@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import gammaincc, log_ndtr
 
-from privopt.privacy.allocated import allocated_distribution
 from privopt.privacy.budget import Neighbouring, Refused, records_moved, replaces
 from privopt.privacy.profiles import (
     after_gaussian,
@@ -292,35 +291,6 @@ class FixedSizeGaussian(Kind):
         if self.rate >= 1:
             return gaussian_distribution(self.mu, step)
         return fixed_size_distribution(self.rate, self.mu, step)
-
-    def strength(self) -> float:
-        return self.mu
-
-
-@dataclass(frozen=True, slots=True)
-class AllocatedGaussian(Kind):
-    """``turns`` successive batches, each record in exactly one of them, uniformly random; ``taken``
-    of them released with Gaussian noise. Not under replace_one.
-
-    ``mu`` is one record's own sensitivity in standard deviations.
-    """
-
-    name: ClassVar[str] = "allocated_gaussian"
-    turns: int
-    taken: int
-    mu: float
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.taken <= self.turns:
-            raise ValueError(f"{self.taken} of {self.turns} batches cannot have been released.")
-        _check_positive("mu", self.mu)
-
-    def distribution(self, step: float, neighbouring: Neighbouring) -> Any | None:
-        if replaces(neighbouring):
-            return None
-        if self.turns == 1:
-            return gaussian_distribution(self.mu, step)
-        return allocated_distribution(self.turns, self.taken, self.mu, step)
 
     def strength(self) -> float:
         return self.mu

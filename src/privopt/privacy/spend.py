@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from privopt.privacy.allocated import AllocatedGaussian
 from privopt.privacy.budget import Neighbouring, Refused, replaces
 from privopt.privacy.events import FULL, ROOT, Cell, Event, RunningSumPath, Sampling, StreamPath
 from privopt.privacy.factorizations import Factorization
 from privopt.privacy.kinds import (
-    AllocatedGaussian,
     BoundedRange,
     Concentrated,
     FixedSizeGaussian,
