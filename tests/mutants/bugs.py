@@ -84,6 +84,7 @@ from .torch_bugs import training
 from .torch_mixing import mixing
 from .torch_models import models
 from .torch_state import state as torch_state
+from .torch_users import torch_users
 from .tuning import tuning
 from .users import users
 from .vectors import vectors
@@ -1233,6 +1234,7 @@ ALL: list[Mutant] = [
         further,
         users,
         rounds,
+        torch_users,
         classes,
         tuning,
         regressions,

@@ -86,13 +86,13 @@ def calls(name: str, relation: Neighbouring, seed: int) -> Iterator[Call]:
             try:
                 call = make(budget, generator)
                 # The first run shows whether public facts are refused.
-                call.run(*_harmless(call.pairs[0]), SeededSource(0))
+                call.run(*harmless_beside(call.pairs[0]), SeededSource(0))
             except (Refused, ValueError):
                 continue
             yield call
 
 
-def _harmless(pair: Pair) -> tuple[np.ndarray, np.ndarray]:
+def harmless_beside(pair: Pair) -> tuple[np.ndarray, np.ndarray]:
     n = max(len(pair.first[0]), 2)
     y = pair.first[1]
     classes = bool(np.isin(y[np.isfinite(y)], LABELS).all())
@@ -200,7 +200,7 @@ def _estimator(
         pairs = [pair for pair in _pairs(budget, True, 1.0) if readable(estimator, pair)]
         if not pairs:
             raise Refused("an estimator that knows no empty records takes none of these pairs.")
-        fit, _ = settled(estimator, budget, _harmless(pairs[0]), **own)
+        fit, _ = settled(estimator, budget, harmless_beside(pairs[0]), **own)
 
         def run(X: np.ndarray, y: np.ndarray, source: Any) -> Any:
             return fit(X, y, int(source.noise.integers(2**31)))

@@ -165,12 +165,9 @@ class PrivateERM(LinearModel):
 
     # ------------------------------------------------------------ what the problem says
     @property
-    def data_norm(self) -> float | None:
-        """The problem's row bound, if it was given."""
+    def data_norm(self) -> float | None:  # type: ignore[override]
+        """The problem's row bound; None where it follows from that of the entries."""
         return self._given().data_norm
-
-    def _unit_norm(self) -> float:
-        return self._given().over(self.n_features_in_).row_norm
 
     @property
     def _classification(self) -> bool:  # type: ignore[override]

@@ -81,8 +81,10 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         Default: 1 where a class is right; 1 - |error| / (width of the target bounds).
     random_state : int, optional
         None draws secure noise. An integer makes the result reproducible and not private.
-    ledger, dataset : optional
+    ledger : Ledger or path, optional
         Charge the whole search to a budget before the data is read.
+    dataset : str, optional
+        Name of the budget in the ledger; may be left out if there is only one.
 
     Attributes
     ----------

@@ -120,16 +120,18 @@ class View:
 
     def function(self, loss: Loss | VectorLoss) -> Sealed:
         """The total loss as a sealed function, for mechanisms that perturb the objective."""
-        whole = isinstance(loss, VectorLoss)
-        loss = met_vector(loss) if whole else met(loss)
-        make = vector_facts if whole else function_facts
-        facts = make(
-            loss, self._rows.bounds, self._rows.dimension, self._neighbouring != "add_remove"
-        )
+        bounds, dimension = self._rows.bounds, self._rows.dimension
+        in_place = self._neighbouring != "add_remove"
+        if isinstance(loss, VectorLoss):
+            loss = met_vector(loss)
+            facts, payload = vector_facts(loss, bounds, dimension, in_place), VectorObjective
+        else:
+            loss = met(loss)
+            facts, payload = function_facts(loss, bounds, dimension, in_place), Objective
         twice = records_moved(self._neighbouring)
         sensitivity = self._sensitivity("function", twice * facts.lipschitz, facts.lipschitz, facts)
-        payload = VectorObjective if whole else Objective
-        return Sealed(KEY, payload(self._rows.precise(), loss), sensitivity)
+        made: Any = payload  # each takes the loss that it was chosen for
+        return Sealed(KEY, made(self._rows.precise(), loss), sensitivity)
 
     def _count(self, query: Query, at: np.ndarray, step: float) -> np.ndarray:
         if not hasattr(query, "count"):  # a look at one name: steps of a stream are short

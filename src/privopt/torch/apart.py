@@ -57,6 +57,8 @@ Function = Callable[[dict[str, Tensor], list[Tensor]], Tensor]
 class Apart:
     """``Engine.clipped_sum``, by construction of one example at a time."""
 
+    _together: int | None = None  # how many examples are shown together
+
     def __init__(self, engine: Engine) -> None:
         self._engine, self._whole = engine, Part("", engine.model)
         self._trained = self._whole.trained()
@@ -83,9 +85,13 @@ class Apart:
         self._look_at_model()
         with self._nothing_left(reached):
             outline = self._outline(given, rows)
-            one = _of_one(engine.model, loss, given)
+            one = _of_one(engine.model, loss, given, self._together)
             engine.units = [self._whole] if outline is None else self._units
-            return self._sum(one, rows, count, outline)
+            return self._sum(one, *self._cut(rows, count), outline)
+
+    def _cut(self, rows: list[Tensor], count: int) -> tuple[list[Tensor], int]:
+        """What is shown one by one, and how much of it there is."""
+        return rows, count
 
     def _sum(
         self, one: Function, rows: list[Tensor], count: int, outline: Outline | None
@@ -238,8 +244,11 @@ class Apart:
         return dict(zip(names, stacked, strict=True))
 
 
-def _of_one(model: nn.Module, loss: LossFunction, given: Any) -> Function:
-    """The loss of one example, as a function of parameters and of its rows."""
+def _of_one(
+    model: nn.Module, loss: LossFunction, given: Any, together: int | None = None
+) -> Function:
+    """The loss of one example, as a function of parameters and of its rows; or of some examples
+    together, with a weight for each behind their rows."""
     leaves, spec = tree_flatten(given)
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     names = {p: name for name, p in model.named_parameters()}
@@ -253,14 +262,14 @@ def _of_one(model: nn.Module, loss: LossFunction, given: Any) -> Function:
 
     def one(parameters: dict[str, Tensor], rows: list[Tensor]) -> Tensor:
         own = list(leaves)
-        for i, row in zip(places, rows, strict=True):
-            own[i] = row.unsqueeze(0)
+        for i, row in zip(places, rows, strict=not together):
+            own[i] = row if together else row.unsqueeze(0)
         args, kwargs, goals = tree_unflatten(own, spec)
         given = {place: parameters[name] for place, name in held if name in parameters}
         output = torch.func.functional_call(model, given, args, kwargs, tie_weights=False)
         losses = loss(output, *goals)
-        check_count(losses, 1, gradient=False)
-        return losses[0]
+        check_count(losses, together or 1, gradient=False)
+        return (losses * rows[-1]).sum() if together else losses[0]
 
     return one
 
