@@ -17,8 +17,8 @@ from tests.estimators.every import CASES, GROUPS, TWO, X
 APPROXIMATE = {"epsilon": 3.0, "delta": 1e-3}
 NO_FIT = {
     "BoundedScaler", "Budget", "Certificate", "Ledger", "Participation", "PrivacyWarning",
-    "Problem", "Refused", "SplineFeatures", "__version__", "check_pipeline", "geometry", "load",
-    "losses", "plan", "save",
+    "Problem", "Refused", "SplineFeatures", "__version__", "auto", "check_pipeline", "geometry",
+    "load", "losses", "plan", "save",
 }  # fmt: skip
 """Public names that make no certificate."""
 
@@ -60,6 +60,11 @@ def _search(strategy: str, **more: Any) -> Any:
         estimator, grid, n_runs=20, strategy=strategy, **APPROXIMATE, **more
     )
     return search.fit(X, TWO).privacy_
+
+
+def _refits(**more: Any) -> Any:
+    model = privopt.LogisticRegression(classes=["no", "yes"], **APPROXIMATE)
+    return privopt.RefitStream(model, block_size=40, **more).fit(X, TWO).privacy_
 
 
 def _train(noise: str, batches: str, **more: Any) -> Any:
@@ -112,6 +117,7 @@ ROADS = {
     ),
     "PrivateSearchCV": partial(_search, "private"),
     "PrivateSearchCV, planned": partial(_search, "plan"),
+    "RefitStream": _refits,
     "evaluate": _evaluate,
     "solve": _solve,
     "quantile": partial(_quantile, "loss"),
