@@ -118,11 +118,14 @@ def _layer(name: str, module: nn.Module) -> Layer | None:
 
 
 def settle_covered(units: Iterable[Unit]) -> None:
-    """Tell parts which of their parameters are those of layers, and need no copies."""
-    covered = {id(p) for unit in units if isinstance(unit, Layer) for p in unit.parameters()}
+    """Tell parts which of their parameters are those of layers inside, and need no copies."""
+    units = list(units)
+    layers = [unit for unit in units if isinstance(unit, Layer)]
     for unit in units:
         if isinstance(unit, Part):
-            unit.covered = covered
+            inner = set(unit.module.modules())
+            covered = [p for one in layers if one.module in inner for p in one.parameters()]
+            unit.covered = set(map(id, covered))
 
 
 def plain(units: Iterable[Unit]) -> list[Unit]:
