@@ -94,8 +94,8 @@ def _against(right: float, false: float, delta: float) -> float:
 
     epsilon = math.floor(epsilon_against(right, false, delta) * 1e4) / 1e4
     console.print(
-        f"epsilon = {epsilon:g}: an attacker who is wrong about {100 * false:g} % of those who were "
-        f"not in the data is right about at most {100 * right:g} % of those who were.",
+        f"epsilon = {epsilon:g}: an attacker who is wrong about {100 * false:g} % of those who "
+        f"were not in the data is right about at most {100 * right:g} % of those who were.",
         highlight=False,
     )
     return epsilon

@@ -1,8 +1,9 @@
 """From what an attacker may achieve to epsilon.
 
 If a release is (epsilon, delta)-DP in both directions, a test for one record with false-alarm rate
-f has a rate of right alarms t <= delta + e^epsilon f and 1 - f <= delta + e^epsilon (1 - t) (Kairouz,
-Oh and Viswanath, 2015). Either of the two keeps t below a wish, so the larger epsilon is enough.
+f has a rate of right alarms t <= delta + e^epsilon f and 1 - f <= delta + e^epsilon (1 - t)
+(Kairouz, Oh and Viswanath, 2015). Either of the two keeps t below a wish, so the larger epsilon is
+enough.
 """
 
 from __future__ import annotations
