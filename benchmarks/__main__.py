@@ -41,7 +41,7 @@ NAMES = (
     "planner_regret",
     "accounting_speed",
     "peers",
-    "coefficient_noise",
+    "inference",
     "evaluation",
 )
 

@@ -69,6 +69,7 @@ from .foreign import foreign
 from .further import further
 from .geometry import geometry
 from .integers import coarse, integers
+from .intervals import intervals
 from .kinks import kinks
 from .learning import learning
 from .ledger_bugs import ledger
@@ -1241,6 +1242,7 @@ ALL: list[Mutant] = [
         tuning,
         regressions,
         evaluation,
+        intervals,
         foreign,
     )
     for mutant in family()

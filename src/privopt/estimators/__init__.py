@@ -5,6 +5,7 @@ from privopt.estimators.chooser import auto
 from privopt.estimators.elastic_net import ElasticNet
 from privopt.estimators.gamma_regressor import GammaRegressor
 from privopt.estimators.huber_regressor import HuberRegressor
+from privopt.estimators.intervals_by_parts import IntervalsByParts
 from privopt.estimators.linear_regression import LinearRegression
 from privopt.estimators.linear_svc import LinearSVC
 from privopt.estimators.logistic_regression import LogisticRegression
@@ -27,6 +28,7 @@ __all__ = [
     "ElasticNet",
     "GammaRegressor",
     "HuberRegressor",
+    "IntervalsByParts",
     "Lasso",
     "LinearRegression",
     "LinearSVC",

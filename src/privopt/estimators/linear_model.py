@@ -21,6 +21,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted
 
 from privopt.estimators.bounds import ColumnBounds
+from privopt.estimators.confidence import Confident, reported
 from privopt.estimators.frames import column, validated
 from privopt.estimators.parameters import Declared, parameter
 from privopt.estimators.pipelines import learned_before
@@ -43,11 +44,12 @@ from privopt.planner.private_norm import choose_with_private_norm
 from privopt.privacy import Budget, Neighbouring
 from privopt.problem import Problem
 from privopt.solvers import Blocks, Plan, execute, row_bounds
+from privopt.solvers.families.parts import in_parts
 
 _FLOATS = [np.float64, np.float32]
 
 
-class LinearModel(Declared, Portable, ABC):
+class LinearModel(Confident, Declared, Portable, ABC):
     """A private linear model. Subclasses say which loss, which labels and how to predict.
 
     Parameters
@@ -174,22 +176,26 @@ class LinearModel(Declared, Portable, ABC):
         aside = cast(Self, clone(self))
         X, y = aside._validated(X, y)
         counting = rows_that_count(user_ids, X.shape[0], self.rows_per_user)
-        owned = () if counting is None else (OWNED,)
-        if counting is not None:
-            X, y = X[counting], y[counting]
+        X, y, owned = (X, y, ()) if counting is None else (X[counting], y[counting], (OWNED,))
         n = public_count(X.shape[0], budget, self.n_public)
         targets = self._targets(y)
         if sample_weight is not None and counting is not None:
             sample_weight = column(sample_weight)[counting]
         weights, aside._largest = case_weights(sample_weight, self, targets, X.shape[0])
-        features = X.shape[1]
-        shaped, weighted = aside._shaped(features), weights is not None
-        problem = replace(aside._problem(n, features), shaped=shaped, weighted=weighted)
+        features, share = X.shape[1], n if self._parts is None else max(n // self._parts, 1)
+        problem = replace(
+            aside._problem(share, features),
+            shaped=aside._shaped(features),
+            weighted=weights is not None,
+            intervals=getattr(self, "intervals", False),
+        )
         X = aside._design(X)
         repeats = len(targets.labels)
         group = self.rows_per_user or 1
-        facts = Facts.of_rows(problem, X, n, budget.neighbouring, repeats=repeats, group=group)
+        facts = Facts.of_rows(problem, X, share, budget.neighbouring, repeats=repeats, group=group)
         plan = self._plan(facts, budget)
+        if self._parts is not None:
+            plan = in_parts(plan, self._parts, n)
         if problem.shaped and plan.name != self._shaping:
             raise ValueError(
                 f'{plan.name} fits no shapes: leave solver="auto", or give features="linear".'
@@ -218,10 +224,8 @@ class LinearModel(Declared, Portable, ABC):
             blocks=self._blocks,
         )
         theta = np.stack(answer.thetas)
-        coef, intercept = np.ascontiguousarray(theta[:, : X.shape[1]]), np.zeros(repeats)
-        if problem.intercept:
-            intercept = theta[:, -1] * problem.intercept
-        coef, intercept = aside._undesigned(coef, intercept, features)
+        aside.plan_, aside.n_features_in_, aside._width = plan, features, X.shape[1]
+        coef, intercept = aside._coefficients(theta)
         shapes = None
         if answer.tables is not None:
             names, declared = getattr(aside, "feature_names_in_", None), aside._declared(features)
@@ -240,6 +244,7 @@ class LinearModel(Declared, Portable, ABC):
         if answer.row_map is None and answer.data_norm != math.inf:
             self.data_norm_ = answer.data_norm or facts.problem.row_norm
         self._keep(coef, intercept)
+        self._inference = reported(aside, answer.inference, theta.shape[1])
         return self
 
     def _design(self, X: Any) -> Any:
@@ -295,6 +300,8 @@ class LinearModel(Declared, Portable, ABC):
         make = choose_with_private_norm if self.data_norm == "private" else choose
         make = partial(make, discrete_noise=self.discrete_noise)
         solver = self._shaping if facts.problem.shaped and self.solver == "auto" else self.solver
+        if facts.problem.intervals:
+            solver = self._for_intervals()
         return choose_for_group(facts, budget, solver, make)
 
     # ------------------------------------------------------------ predict

@@ -25,6 +25,8 @@ from sklearn.base import BaseEstimator
 from privopt.estimators.shapes import Shape
 from privopt.facts import Facts
 from privopt.geometry import Domain
+from privopt.inference import Parts, Sandwich
+from privopt.inference.coefficients import Linear
 from privopt.losses import Loss
 from privopt.oracle import RowMap, ShapeTables
 from privopt.privacy import Budget, Certificate, Refused
@@ -54,6 +56,9 @@ FAMILIES = (
     RowMap,
     Shape,
     ShapeTables,
+    Sandwich,
+    Parts,
+    Linear,
 )
 """Classes of this library, and their subclasses in it, that a file may hold. All are plain data:
 building one opens no file and draws no noise."""

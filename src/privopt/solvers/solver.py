@@ -15,6 +15,7 @@ import numpy as np
 from privopt.facts import Facts
 from privopt.geometry import LpBall
 from privopt.geometry.norms import dual_order
+from privopt.inference import Coefficients
 from privopt.mechanisms import Gate
 from privopt.oracle import Oracle, RowBounds, RowMap, ShapeTables
 from privopt.ownership import own_type
@@ -59,7 +60,8 @@ class Answer:
     the norm they were clipped to (infinite if the model takes rows as they are). ``clipped``: the
     model takes mapped rows, shortened as in the run; otherwise it is linear in rows as they are.
     With ``tables`` there are coefficients of every bin of the shaped columns before the constant's,
-    and noise was in units of ``lipschitz``.
+    and noise was in units of ``lipschitz``. ``inference``: what is known of the errors, if that was
+    released, as functions of these parameters.
     """
 
     thetas: list[np.ndarray]
@@ -68,6 +70,7 @@ class Answer:
     clipped: bool = False
     tables: ShapeTables | None = None
     lipschitz: float = 1.0
+    inference: Coefficients | None = None
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return iter(self.thetas)
