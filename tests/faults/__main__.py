@@ -44,7 +44,7 @@ def main() -> int:
         begun = time.perf_counter()
         show(f"flipped bits, {wanted.flips}:", flips(folder, wanted.flips, wanted.seed))
     begun = time.perf_counter()
-    seen = trainings(wanted.servers, wanted.seed)  # raises where a rule is broken
+    seen = trainings(wanted.servers, wanted.seed, 1.0)  # raises where a rule is broken
     taken = time.perf_counter() - begun
     print(f"{f'federated servers, {wanted.servers}:':<34}{seen}  [{taken:.0f} s]", flush=True)
     for violation in sorted(set(violations)):
