@@ -35,6 +35,7 @@ NAMES = (
     "stream_speed",
     "online",
     "federated",
+    "user_clipping",
     "torch_speed",
     "torch_processes",
     "planner_regret",
