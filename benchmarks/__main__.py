@@ -34,6 +34,7 @@ NAMES = (
     "correlated",
     "stream_speed",
     "online",
+    "refits",
     "federated",
     "torch_speed",
     "torch_processes",
