@@ -36,6 +36,7 @@ NAMES = (
     "online",
     "refits",
     "federated",
+    "user_clipping",
     "torch_speed",
     "torch_processes",
     "planner_regret",
