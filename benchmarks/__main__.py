@@ -42,6 +42,7 @@ NAMES = (
     "planner_regret",
     "accounting_speed",
     "peers",
+    "search",
     "inference",
     "evaluation",
 )
