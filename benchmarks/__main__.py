@@ -34,6 +34,7 @@ NAMES = (
     "correlated",
     "stream_speed",
     "online",
+    "refits",
     "federated",
     "user_clipping",
     "torch_speed",
@@ -41,6 +42,7 @@ NAMES = (
     "planner_regret",
     "accounting_speed",
     "peers",
+    "search",
     "inference",
     "evaluation",
 )

@@ -47,7 +47,7 @@ class Contributions:
             raise ValueError(f"a contribution has {self._width} numbers.")
         squared = 0.0
         for part in _parts(vector):
-            squared += float(part @ part)
+            squared += float(np.einsum("i,i->", part, part))  # no threads for so little
         length = math.sqrt(squared) if squared >= 0 else math.nan
         if not math.isfinite(length):
             return
