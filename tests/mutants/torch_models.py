@@ -191,7 +191,7 @@ def models() -> Iterator[Mutant]:
     yield mutant(
         "a model that remembers examples is taken",
         model_refused(_remembered),
-        *(probe, "_unlike", lambda a, b, wider=1: False),
+        *(probe, "unlike", lambda a, b, wider=1: False),
     )
     yield mutant(
         "an object that holds a batch is taken",
