@@ -20,7 +20,10 @@ from sklearn.base import clone
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted
 
+from privopt.engines import Engine
+from privopt.engines.here import Here
 from privopt.estimators.bounds import ColumnBounds
+from privopt.estimators.chunked_fit import bare, example_targets, oracles_of
 from privopt.estimators.frames import column, validated
 from privopt.estimators.pipelines import learned_before
 from privopt.estimators.portable import Portable
@@ -37,9 +40,11 @@ from privopt.oracle.moments import clip_factors, tamed
 from privopt.planner import choose, public_count
 from privopt.planner.groups import choose_for_group
 from privopt.planner.private_norm import choose_with_private_norm
-from privopt.privacy import Budget, Neighbouring
+from privopt.privacy import Budget, Certificate, Neighbouring
 from privopt.problem import Problem
 from privopt.solvers import Plan, Solver, execute, row_bounds
+from privopt.solvers.solver import Answer
+from privopt.sources import Dataset
 
 _FLOATS = [np.float64, np.float32]
 
@@ -136,17 +141,25 @@ class LinearModel(Portable, ABC):
 
     # ------------------------------------------------------------ fit
     @np.errstate(all="ignore")  # a warning that one record causes would tell of it
-    def fit(self, X: Any, y: Any, *, user_ids: Any = None, **others: Any) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, *, user_ids: Any = None, engine: Any = None, **others: Any
+    ) -> Self:
         """Fit the model; spends the whole budget.
 
         Parameters
         ----------
-        X : array, sparse matrix or data frame of shape (n_samples, n_features)
-        y : array of shape (n_samples,)
+        X : array, sparse matrix or data frame of shape (n_samples, n_features); or Dataset
+        y : array of shape (n_samples,); left out with a Dataset, which names its target
         user_ids : array of shape (n_samples,), optional
             Who owns each row; needs ``rows_per_user``. The guarantee is then for users.
+        engine : Engine, optional
+            Where the chunks of a Dataset are kept and summed: ``engines.Here()`` by default.
         """
         refuse_others(others)
+        if isinstance(X, Dataset):
+            return self._fit_chunks(X, y, user_ids, Here() if engine is None else engine)
+        if engine is not None:
+            raise ValueError("an engine keeps chunks: give a data set, by privopt.dataset(...).")
         unit = "record" if user_ids is None else "user"
         budget = Budget(self.epsilon, self.delta, cast(Neighbouring, self.neighbouring), unit)
         source = source_for(self.random_state)
@@ -193,8 +206,57 @@ class LinearModel(Portable, ABC):
             assumptions=(*targets.assumptions, *assumed, *owned),
             account=account,
         )
+        return self._publish(answer, certificate, plan, targets, aside, features, X.shape[1])
+
+    def _fit_chunks(self, data: Dataset, y: Any, user_ids: Any, engine: Engine) -> Self:
+        """The same for a data set in chunks: see ``chunked_fit``."""
+        if y is not None or user_ids is not None or self.rows_per_user is not None:
+            raise ValueError("a data set in chunks names its target; users are for data in memory.")
+        if not isinstance(engine, Engine):
+            raise TypeError("engine must be one of privopt.engines, for example engines.Here().")
+        budget = Budget(self.epsilon, self.delta, cast(Neighbouring, self.neighbouring))
+        source, account = source_for(self.random_state), account_for(self.ledger, self.dataset)
+        aside = bare(self, data)
+        if aside.nan_policy not in ("raise", "empty"):
+            raise ValueError(f'nan_policy must be "raise" or "empty", got {self.nan_policy!r}.')
+        (rows, features), targets = data.shape, example_targets(aside)
+        n = public_count(rows, budget, self.n_public)
+        problem = replace(aside._problem(n, features), shaped=aside._shaped(features))
+        width = aside._width(features)
+        p, repeats = problem.dimension(width), len(targets.labels)
+        facts = Facts(problem, n, p, budget.neighbouring, repeats, chunked=True)
+        plan = self._plan(facts, budget)
+        joint = plan.solver.joint and targets.classes is not None
+        how = {"neighbouring": budget.neighbouring, "source": source}
+        # Unpaid, as the checks of an array are: what is refused here costs nothing.
+        oracles = oracles_of(aside, data, engine, row_bounds(plan), joint, **how)
+        answer, certificate = execute(
+            plan,
+            oracles,
+            source,
+            assumptions=(*targets.assumptions, *engine.assumptions),
+            account=account,
+        )
+        return self._publish(answer, certificate, plan, targets, aside, features, width)
+
+    def _width(self, features: int) -> int:
+        """Columns of the rows that the oracle holds."""
+        return features
+
+    def _publish(
+        self,
+        answer: Answer,
+        certificate: Certificate,
+        plan: Plan,
+        targets: Targets,
+        aside: Self,
+        features: int,
+        width: int,
+    ) -> Self:
+        """Set attributes: from what was released, and what is public."""
+        problem = plan.facts.problem
         theta = np.stack(answer.thetas)
-        coef, intercept = np.ascontiguousarray(theta[:, : X.shape[1]]), np.zeros(repeats)
+        coef, intercept = np.ascontiguousarray(theta[:, :width]), np.zeros(len(theta))
         if problem.intercept:
             intercept = theta[:, -1] * problem.intercept
         coef, intercept = aside._undesigned(coef, intercept, features)

@@ -269,7 +269,7 @@ class DenseRows:
         """The same rows before their columns were shifted and divided by public bounds, and the map
         that takes these along; a block is then read where it lies."""
         X = self._X
-        if not isinstance(X, BoundedColumns) or not X.near or self._scale is not None:
+        if not isinstance(X, BoundedColumns) or not X.near or self.bounds.data_norm < math.inf:
             return self, row_map
         rows = DenseRows(
             X.in_own_units(),
@@ -316,6 +316,20 @@ class DenseRows:
     def _like(self, X: Any, sizes: np.ndarray) -> DenseRows:
         sizes = self._xp.asarray(sizes, device=self._device)
         return DenseRows(X, self._y, self._scale, self._active, sizes, self.bounds, self._dtype)
+
+    def apart(self) -> tuple[Callable[[list[Any]], DenseRows], list[Any]]:
+        """How to make these rows of their arrays, and the arrays."""
+        bounds, kind, X = self.bounds, self._dtype, self._X
+        if not isinstance(X, BoundedColumns):
+            arrays = [X, self._y, self._scale, self._active, self._sizes]
+            return lambda a: DenseRows(a[0], a[1], a[2], a[3], a[4], bounds, kind), arrays
+        remade, (inner, broken) = X.apart()
+
+        def rebuilt(a: list[Any]) -> DenseRows:
+            y, scale, active, sizes = a[2:]
+            return DenseRows(remade(a[0], a[1]), y, scale, active, sizes, bounds, kind)
+
+        return rebuilt, [inner, broken, self._y, self._scale, self._active, self._sizes]
 
     # ------------------------------------------------------------ one block
     def _split(self, theta: np.ndarray) -> tuple[Any, Any]:

@@ -138,6 +138,11 @@ class MappedRows:
     def class_counts(self, classes: int) -> np.ndarray:
         return class_counts(cast(RawRows, self._base), classes)
 
+    def apart(self) -> tuple[Callable[[list[Any]], MappedRows], list[Any]]:
+        """How to make these rows of their arrays, and the arrays."""
+        (rebuild, arrays), row_map = cast(Any, self._base).apart(), self._map
+        return lambda a: MappedRows(rebuild(a), row_map), arrays
+
     def precise(self) -> MappedRows:
         return MappedRows(self._base.precise(), self._map)
 

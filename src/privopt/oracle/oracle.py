@@ -11,8 +11,10 @@ from typing import Any, cast
 import numpy as np
 import scipy.sparse as sp
 
+from privopt.engines.engine import CHANGED
 from privopt.losses import Loss, VectorLoss, met, met_vector
 from privopt.noise import Source
+from privopt.oracle.chunked import NO_ORDER, ChunkedRows
 from privopt.oracle.classes import MatrixQuery
 from privopt.oracle.column_shapes import ShapeTables
 from privopt.oracle.coordinate_gradient import CoordinateGradient
@@ -78,11 +80,19 @@ class View:
         name, query = type(query).__name__, held(query)
         movement, single = self._movement(query)
         step = None if resolution is None else grid_step(movement, resolution)
-        payload = None
+        payload, refused = None, None
         try:
-            payload = query.total(self._rows, at) if step is None else self._count(query, at, step)
-        except Exception:
+            if isinstance(self._rows, ChunkedRows):
+                payload = self._rows.asked(query, at, step)
+            elif step is None:
+                payload = query.total(self._rows, at)
+            else:
+                payload = self._count(query, at, step)
+        except Exception as error:
+            refused = CHANGED if str(error) == CHANGED else None
             payload = None  # outside this block, so that no traceback holds on to the rows
+        if refused is not None:
+            raise Refused(refused)
         if payload is None:
             raise Refused(f"{name} could not be computed; details are withheld.")
         if step is None:
@@ -95,6 +105,8 @@ class View:
         if np.shape(at) != (self._rows.dimension,):
             raise ValueError(f"a question is asked at a vector of length {self._rows.dimension}.")
         check_own(query)
+        if isinstance(self._rows, ChunkedRows):
+            raise Refused(NO_ORDER)
         return CoordinateGradient(self._rows, query, at, *self._movement(query), self._seal)
 
     def follow(
@@ -129,6 +141,8 @@ class View:
         )
         twice = records_moved(self._neighbouring)
         sensitivity = self._sensitivity("function", twice * facts.lipschitz, facts.lipschitz, facts)
+        if isinstance(self._rows, ChunkedRows):
+            return Sealed(KEY, self._rows.objective(loss, whole), sensitivity)
         payload = VectorObjective if whole else Objective
         return Sealed(KEY, payload(self._rows.precise(), loss), sensitivity)
 
@@ -212,11 +226,29 @@ class Oracle:
         return cls(rows, neighbouring, sampler or COUPLING.get() or GeometricSkips(source))
 
     @classmethod
+    def over_chunks(
+        cls,
+        rows: ChunkedRows,
+        *,
+        neighbouring: Neighbouring,
+        source: Source,
+        sampler: Sampler | None = None,
+    ) -> Oracle:
+        """Hold rows that lie in chunks, wherever these are."""
+        return cls(rows, neighbouring, sampler or COUPLING.get() or GeometricSkips(source))
+
+    @classmethod
     def empty(
         cls, dimension: int, *, neighbouring: Neighbouring, bounds: RowBounds, source: Source
     ) -> Oracle:
         """An oracle over no records, for declaring what a run will release."""
         return cls(EmptyRows(dimension, bounds), neighbouring, GeometricSkips(source))
+
+    def relabelled(self, rows: ChunkedRows) -> Oracle:
+        """The same records in chunks, with labels that were made where they lie."""
+        if not isinstance(self._rows, ChunkedRows) or rows.count != self._rows.count:
+            raise Refused("these are not the same records.")
+        return self._like(rows, self._cell)
 
     def labelled(self, y: Any, *, classification: bool = True) -> Oracle:
         """The same records with other labels, sharing the rows."""
@@ -233,11 +265,15 @@ class Oracle:
             )
         if self._shuffled:
             return self
+        if isinstance(self._rows, ChunkedRows):
+            raise Refused(NO_ORDER)
         rows = self._rows.take(self._sampler.order(self._rows.count))
         return self._like(rows, self._cell, shuffled=True)
 
     def mapped(self, row_map: RowMap) -> Oracle:
         """The same records after a public linear map and its clip."""
+        if isinstance(self._rows, ChunkedRows):
+            return self._like(self._rows.mapped(row_map), self._cell, self._shuffled)
         rows = MappedRows.build(self._rows, row_map)  # type: ignore[arg-type]
         return self._like(rows, self._cell, self._shuffled)
 
@@ -264,6 +300,9 @@ class Oracle:
     def poisson(self, rate: float) -> View:
         """A fresh batch that holds each record independently with probability ``rate``."""
         number = next(self._numbers)
+        if isinstance(self._rows, ChunkedRows) and isinstance(self._sampler, GeometricSkips):
+            rows = self._rows.sampled(self._sampler.key, number, rate)
+            return View(rows, (self._cell,), Sampling(rate), number, self.neighbouring)
         chosen = self._sampler.choose(self._rows.count, rate, number)
         rows = self._rows if rate >= 1 else self._rows.take(chosen)
         return View(rows, (self._cell,), Sampling(rate), number, self.neighbouring)
