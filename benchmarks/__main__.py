@@ -33,6 +33,7 @@ NAMES = (
     "correlated",
     "stream_speed",
     "online",
+    "federated",
     "torch_speed",
     "torch_processes",
     "planner_regret",

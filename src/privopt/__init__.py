@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         QuantileRegressor,
         Ridge,
         SparseLogisticRegression,
+        SplineFeatures,
         check_pipeline,
         load,
         save,

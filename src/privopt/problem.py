@@ -78,8 +78,10 @@ class Problem:
     def __post_init__(self) -> None:
         if not isinstance(self.loss, Loss | VectorLoss):
             raise TypeError("loss must be a privopt loss, for example privopt.losses.Logistic().")
-        whole = isinstance(self.loss, VectorLoss)
-        object.__setattr__(self, "loss", met_vector(self.loss) if whole else met(self.loss))
+        loss = self.loss
+        whole = isinstance(loss, VectorLoss)
+        known = met_vector(loss) if isinstance(loss, VectorLoss) else met(loss)
+        object.__setattr__(self, "loss", known)
         if whole and self.intercept:
             raise ValueError("a loss of vectors takes rows without a constant column: intercept=0.")
         if not isinstance(self.domain, Domain):

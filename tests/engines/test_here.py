@@ -353,7 +353,7 @@ def test_a_bound_on_the_error_covers_the_error(folder):
         source=privopt.noise.source_for(0),
     )  # fmt: skip
     exact = Objective(whole._rows, Logistic())
-    chunked = rows.objective(Logistic(), False)
+    chunked = rows.objective(Logistic(), Objective)
     theta = np.array([0.1, -0.2, 0.05, 0.3, 1.0])
     nothing = np.zeros(5)
     for quick in (True, False):

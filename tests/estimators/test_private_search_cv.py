@@ -10,7 +10,6 @@ import jsonschema
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from privopt import (
     Certificate,
@@ -27,6 +26,7 @@ from privopt.noise import SeededSource
 from privopt.oracle import sealed_runs, sealed_total
 from privopt.privacy import Accountant, RandomCount, certificate_schema, charge_of
 from privopt.privacy.kinds import GaussianKind, Pure
+from tests.covering import each_check
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((600, 3))
@@ -34,11 +34,9 @@ Y = X[:, 0] + 0.3 * RNG.standard_normal(600) > 0
 GRID = {"data_norm": [0.5, 2.0]}
 
 
-@parametrize_with_checks(
-    [
-        PrivateSearchCV(LogisticRegression(), {"data_norm": [1.0, 4.0]}, n_runs=2, random_state=0),
-        PrivateSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, n_runs=2, random_state=0),
-    ]
+@each_check(
+    PrivateSearchCV(LogisticRegression(), {"data_norm": [1.0, 4.0]}, n_runs=2, random_state=0),
+    PrivateSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, n_runs=2, random_state=0),
 )
 def test_scikit_learn_conformance(estimator, check):
     check(estimator)
@@ -83,6 +81,7 @@ def test_the_certificate_pays_for_the_random_number_of_runs(delta, law, relation
             classes=[False, True],
             n_public=480,
             random_state=0,
+            solver=search.best_estimator_.solver,
             **search.best_params_,
         )
         .fit(X[:480], Y[:480])
@@ -284,3 +283,27 @@ def test_no_run_at_all_is_possible_with_a_poisson_law():
     )
     with pytest.raises(Refused, match="no candidate was drawn"):
         search.fit(X, Y)
+
+
+@pytest.mark.parametrize("home", ["pandas", "polars", "pyarrow"])
+@pytest.mark.filterwarnings("ignore")
+def test_what_a_candidate_costs_is_found_without_a_record(home):
+    """In a frame of NaN every reading of a record shows: it was fitted to the first row, for the
+    sake of the columns' names."""
+    from privopt.audit.replay import Tape
+    from privopt.mechanisms import HOOK
+
+    frames = pytest.importorskip(home)
+    make = frames.table if home == "pyarrow" else frames.DataFrame
+    frame = make({name: np.full(30, np.nan) for name in ("a", "b")})
+    model = LogisticRegression(classes=[0, 1], nan_policy="empty", solver="output_perturbation")
+    search = PrivateSearchCV(model, {"data_norm": [1.0, 2.0]}, epsilon=1.0, random_state=0)
+    tape = Tape()
+    token = HOOK.set(tape)
+    try:
+        search.fit(frame, np.arange(30) % 2)
+    finally:
+        HOOK.reset(token)
+    made_up = [one.payload.rows for one in tape.releases if hasattr(one.payload, "rows")]
+    assert made_up
+    assert all(rows.active().all() for rows in made_up)

@@ -77,12 +77,14 @@ from .mutant import Mutant
 from .nonconvex import nonconvex
 from .processes import processes
 from .regressions import regressions
+from .rounds import rounds
 from .runs import runs
 from .streams import streams
 from .torch_bugs import training
 from .torch_mixing import mixing
 from .torch_models import models
 from .torch_state import state as torch_state
+from .torch_users import torch_users
 from .tuning import tuning
 from .users import users
 from .vectors import vectors
@@ -1231,6 +1233,8 @@ ALL: list[Mutant] = [
         models,
         further,
         users,
+        rounds,
+        torch_users,
         classes,
         tuning,
         regressions,

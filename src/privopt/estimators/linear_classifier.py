@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -10,50 +11,24 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from privopt.estimators.linear_model import LinearModel, Targets
+from privopt.estimators.parameters import fitted, parameter
 
 
 class LinearClassifier(ClassifierMixin, LinearModel):
     """A private linear classifier: one model for two classes, else all classes together where a
-    solver can, or one against the rest each."""
+    solver can, or one against the rest each.
 
-    classes_: np.ndarray
+    Parameters
+    ----------
+    classes : array-like, optional
+        The public list of labels. Without it the labels are read from y, and the certificate says
+        so.
+    """
+
+    classes_: np.ndarray = fitted()
     _classification = True
 
-    def __init__(
-        self,
-        epsilon: float,
-        delta: float,
-        neighbouring: str,
-        data_norm: float | str,
-        bounds: Any,
-        fit_intercept: bool,
-        solver: str,
-        classes: Any,
-        n_public: int | None,
-        rows_per_user: int | None,
-        nan_policy: str,
-        random_state: int | None,
-        ledger: Any = None,
-        dataset: str | None = None,
-        discrete_noise: bool | str = "auto",
-    ) -> None:
-        super().__init__(
-            epsilon,
-            delta,
-            neighbouring,
-            data_norm,
-            bounds,
-            fit_intercept,
-            solver,
-            n_public,
-            rows_per_user,
-            nan_policy,
-            random_state,
-            ledger,
-            dataset,
-            discrete_noise,
-        )
-        self.classes = classes
+    classes: Any = parameter(default=None)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Signed scores: one per row for two classes, one per row and class for more."""
@@ -82,8 +57,10 @@ def class_targets(y: np.ndarray, declared: Any, name: str) -> Targets:
         assumptions = ("the list of classes was read from y and is taken to be public",)
     else:
         classes = np.unique(np.asarray(declared))
-        index = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
-        if not np.array_equal(classes[index], y):
+        index = None
+        with suppress(Exception):  # a text among numbers has no place in their order
+            index = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+        if index is None or not np.array_equal(classes[index], y):
             raise ValueError(
                 "y holds a label that is not in classes: declare every label, or leave "
                 "classes=None to read them from y."

@@ -25,6 +25,7 @@ from privopt.engines.here import Here
 from privopt.estimators.bounds import ColumnBounds
 from privopt.estimators.chunked_fit import bare, example_targets, oracles_of
 from privopt.estimators.frames import column, validated
+from privopt.estimators.parameters import Declared, parameter
 from privopt.estimators.pipelines import learned_before
 from privopt.estimators.portable import Portable
 from privopt.estimators.shapes import added, published, shaped_columns
@@ -68,44 +69,69 @@ class Targets:
         return self.labels, True
 
 
-class LinearModel(Portable, ABC):
-    """A private linear model. Subclasses say which loss, which labels and how to predict."""
+class LinearModel(Declared, Portable, ABC):
+    """A private linear model. Subclasses say which loss, which labels and how to predict.
+
+    Parameters
+    ----------
+    epsilon : float, default=1.0
+        Privacy loss of the whole fit.
+    delta : float, default=0.0
+        0 asks for pure differential privacy. A value well below 1/n buys accuracy when there are
+        many features.
+    neighbouring : {"zero_out", "replace_one", "add_remove"}, default="zero_out"
+        What may change between two neighbouring data sets; see ``Budget``.
+    data_norm : float or "private", default=1.0
+        Public bound on the l2 norm of a row of X; longer rows are scaled down to it, in ``fit`` and
+        in ``predict`` alike. ``"private"`` chooses it with 5 % of the budget, in the same
+        certificate.
+    bounds : pair or mapping, optional
+        Public bounds of the columns: ``(low, high)``, numbers or one per column, or a mapping from
+        column names to pairs. Entries outside are moved to the nearest bound. With bounds and an
+        intercept the rows are standardised privately, which is usually far more accurate;
+        ``data_norm`` is then not used.
+    fit_intercept : bool, default=True
+        Adds a constant column of height ``data_norm / 3``; it counts in the row's norm and is
+        regularised.
+    solver : str, default="auto"
+        ``"auto"`` takes the solver with the smallest bound; otherwise a name from the catalogue.
+    n_public : int, optional
+        Public number of records; required under add_remove.
+    rows_per_user : int, optional
+        Promises privacy for users instead of records: of the rows that one user owns, named by
+        ``user_ids`` in ``fit``, the first so many count. Public; noise grows with it.
+    nan_policy : {"raise", "empty"}, default="raise"
+        ``"raise"`` refuses missing values in X. ``"empty"`` treats a row that holds NaN or infinity
+        as an empty record, which contributes nothing.
+    random_state : int, optional
+        None draws secure noise. An integer makes the result reproducible and not private.
+    ledger : Ledger or path, optional
+        Charges every fit to the budget of ``dataset``, or refuses it before the data is read.
+    dataset : str, optional
+        Name of the budget in the ledger; may be left out if there is only one.
+    discrete_noise : bool or "auto", default="auto"
+        Releases in exact integers: "auto" where the solver can, True or refuse, False in floating
+        point.
+    """
 
     _classification = False
     _shaping: ClassVar[str] = "standardized_objective"
     """The solver that fits shapes of columns."""
 
-    def __init__(
-        self,
-        epsilon: float,
-        delta: float,
-        neighbouring: str,
-        data_norm: float | str,
-        bounds: Any,
-        fit_intercept: bool,
-        solver: str,
-        n_public: int | None,
-        rows_per_user: int | None,
-        nan_policy: str,
-        random_state: int | None,
-        ledger: Any = None,
-        dataset: str | None = None,
-        discrete_noise: bool | str = "auto",
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighbouring = neighbouring
-        self.data_norm = data_norm
-        self.bounds = bounds
-        self.fit_intercept = fit_intercept
-        self.solver = solver
-        self.n_public = n_public
-        self.rows_per_user = rows_per_user
-        self.nan_policy = nan_policy
-        self.random_state = random_state
-        self.ledger = ledger
-        self.dataset = dataset
-        self.discrete_noise = discrete_noise
+    epsilon: float = parameter(default=1.0, kw_only=False)
+    delta: float = parameter(default=0.0, kw_only=False)
+    neighbouring: str = parameter(default="zero_out")
+    data_norm: float | str = parameter(default=1.0)
+    bounds: Any = parameter(default=None)
+    fit_intercept: bool = parameter(default=True)
+    solver: str = parameter(default="auto")
+    n_public: int | None = parameter(default=None)
+    rows_per_user: int | None = parameter(default=None)
+    nan_policy: str = parameter(default="raise")
+    random_state: int | None = parameter(default=None)
+    ledger: Any = parameter(default=None)
+    dataset: str | None = parameter(default=None)
+    discrete_noise: bool | str = parameter(default="auto")
 
     # ------------------------------------------------------------ what subclasses say
     @abstractmethod
@@ -276,7 +302,7 @@ class LinearModel(Portable, ABC):
         if hasattr(self, "features"):
             self.shapes_, self._tables, self._lipschitz = shapes, answer.tables, answer.lipschitz
         if answer.row_map is None and answer.data_norm != math.inf:
-            self.data_norm_ = answer.data_norm or self._unit_norm()
+            self.data_norm_ = answer.data_norm or facts.problem.row_norm
         self._keep(coef, intercept)
         return self
 

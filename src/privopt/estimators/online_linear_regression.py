@@ -169,7 +169,7 @@ class OnlineLinearRegression(OnlineModel, LinearRegressor):
         return Squared()
 
     def _query(self, problem: Problem) -> Query:
-        return LeastSquaresMoments(RowBounds(problem.data_norm, problem.intercept), 1.0)
+        return LeastSquaresMoments(RowBounds(problem.row_norm, problem.intercept), 1.0)
 
     def _leader(self, recipe: Recipe, kept: dict[str, Any]) -> QuadraticLeader:
         dimension = recipe.problem.dimension(kept["features"])

@@ -67,7 +67,7 @@ class OnlineModel(Resumable):
 
     def _bounds(self, problem: Problem) -> RowBounds:
         """What rows are clipped to before any question."""
-        return RowBounds(problem.data_norm, problem.intercept)
+        return RowBounds(problem.row_norm, problem.intercept)
 
     # ------------------------------------------------------------ one step, or one pass
     @np.errstate(all="ignore")  # a warning that one record causes would tell of it

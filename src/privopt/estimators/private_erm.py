@@ -165,8 +165,8 @@ class PrivateERM(LinearModel):
 
     # ------------------------------------------------------------ what the problem says
     @property
-    def data_norm(self) -> float:
-        """The problem's row bound."""
+    def data_norm(self) -> float | None:  # type: ignore[override]
+        """The problem's row bound; None where it follows from that of the entries."""
         return self._given().data_norm
 
     @property

@@ -16,7 +16,13 @@ from privopt.estimators.frames import concrete
 from privopt.estimators.linear_model import LinearModel
 from privopt.estimators.pipelines import learned_before
 from privopt.estimators.scoring import Scoring, assumed_of, check_scoring
-from privopt.estimators.search_run import SearchRun, calibrated, fit_nothing, together
+from privopt.estimators.search_run import (
+    SearchRun,
+    calibrated,
+    fit_nothing,
+    settled_solver,
+    together,
+)
 from privopt.ledger import account_for
 from privopt.mechanisms import BestOf, Run, Steps
 from privopt.noise import Source, source_for
@@ -75,8 +81,10 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         Default: 1 where a class is right; 1 - |error| / (width of the target bounds).
     random_state : int, optional
         None draws secure noise. An integer makes the result reproducible and not private.
-    ledger, dataset : optional
+    ledger : Ledger or path, optional
         Charge the whole search to a budget before the data is read.
+    dataset : str, optional
+        Name of the budget in the ledger; may be left out if there is only one.
 
     Attributes
     ----------
@@ -167,8 +175,14 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         if self._reads_classes():
             public["classes"] = np.unique(y)
 
+        # At another epsilon another solver may be better: settled once, costs have no jumps.
+        solvers = [
+            settled_solver(self._made(one, {**public, "epsilon": budget.epsilon / 3}), X, y)
+            for one in candidates
+        ]
+
         def made(which: int, epsilon: float) -> LinearModel:
-            return self._made(candidates[which], {**public, "epsilon": epsilon})
+            return self._made(candidates[which], {**public, **solvers[which], "epsilon": epsilon})
 
         per_run, losses, of_fits = calibrated(made, len(candidates), (X, y), budget, count)
         if self._reads_classes():

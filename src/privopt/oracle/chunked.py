@@ -21,10 +21,8 @@ from privopt.numerics.convex import UNIT
 from privopt.oracle.dense import DenseRows
 from privopt.oracle.enclosure import Enclosed
 from privopt.oracle.mapped import MappedRows
-from privopt.oracle.objective import Objective
 from privopt.oracle.row_map import RowMap
 from privopt.oracle.rows import RowBounds
-from privopt.oracle.vector_gradient import VectorObjective
 from privopt.privacy.budget import Refused
 from privopt.sources import Dataset
 
@@ -137,9 +135,10 @@ class ChunkedRows:
         """The answer to a question: what each chunk says of it, added up."""
         return self._engine.add(Question(query, at, step), self._handles)
 
-    def objective(self, loss: Any, whole: bool) -> ChunkedObjective:
-        """The sum of all records' losses, for mechanisms that perturb it."""
-        return ChunkedObjective(self, loss, VectorObjective if whole else Objective)
+    def objective(self, loss: Any, make: Any) -> ChunkedObjective:
+        """The sum of all records' losses, for mechanisms that perturb it; ``make`` makes that of
+        one chunk."""
+        return ChunkedObjective(self, loss, make)
 
     # ------------------------------------------------------------ other rows
     def precise(self) -> ChunkedRows:
@@ -216,7 +215,7 @@ class SampledRows(ChunkedRows):
         task = Batch(*self._coins, Question(query, at, step))
         return self._engine.add(task, self._handles, self._firsts())
 
-    def objective(self, loss: Any, whole: bool) -> ChunkedObjective:
+    def objective(self, loss: Any, make: Any) -> ChunkedObjective:
         raise Refused(NO_ORDER)
 
 

@@ -40,6 +40,7 @@ class DenseRows:
         "_X",
         "_active",
         "_dtype",
+        "_lengths",
         "_scale",
         "_sizes",
         "_xp",
@@ -62,6 +63,7 @@ class DenseRows:
         self._xp = np if isinstance(X, BoundedColumns) else array_namespace(X)
         self._dtype = X.dtype if dtype is None else dtype
         self._X, self._y, self._scale, self._active, self._sizes = X, y, scale, active, sizes
+        self._lengths: np.ndarray | None = None
         self.bounds = bounds
         self.count = int(X.shape[0])
         self.dimension = int(X.shape[1]) + (bounds.intercept != 0)
@@ -69,7 +71,10 @@ class DenseRows:
     @classmethod
     def build(cls, X: Any, y: Any, bounds: RowBounds, classification: bool = True) -> DenseRows:
         """Clip rows to the public bound; rows that hold NaN or infinity become empty records."""
-        return cls(*clipped(X, y, bounds, classification), bounds)
+        rows = cls(*clipped(X, y, bounds, classification), bounds)
+        if rows._dtype == np.float64:  # rounded up, in the rows' own precision
+            rows._lengths = rows._sizes
+        return rows
 
     # ------------------------------------------------------------ sums
     def weighted_sum(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
@@ -92,14 +97,19 @@ class DenseRows:
             if self._active is not None:
                 weights = weights * self._active[rows]
             scaled = self._scaled(weights, rows)
-            constants = weights * self.bounds.intercept
-            lengths = (row_products(X, X) * scaled**2 + constants**2) ** 0.5
-            factors = shorten(as_numpy(lengths), bound, self.dimension) / step
-            factors = self._xp.asarray(factors, device=self._device)
+            if self._lengths is not None:
+                lengths = as_numpy(abs(weights) * self._lengths[rows])
+            else:
+                squares = row_products(X, X) * scaled**2 + (weights * self.bounds.intercept) ** 2
+                lengths = as_numpy(squares**0.5)
+            factors = shorten(lengths, bound, self.dimension) / step
+            if not is_numpy_array(X):
+                factors = self._xp.asarray(factors, device=self._device)
             counts = np.empty(self.dimension, dtype=np.int64)
             counts[: int(X.shape[1])] = as_numpy(added(X * (scaled * factors)[:, None]), np.int64)
             if self.bounds.intercept:
-                counts[-1:] = as_numpy(added((constants * factors)[:, None]), np.int64)
+                constants = weights * self.bounds.intercept * factors
+                counts[-1:] = as_numpy(added(constants[:, None]), np.int64)
             return counts
 
         parts = self._over_blocks(theta, block, most=int(EXACT * step / bound))

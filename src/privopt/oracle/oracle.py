@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -97,8 +96,8 @@ class View:
             raise Refused(f"{name} could not be computed; details are withheld.")
         if step is None:
             return self._seal(payload, query.norm, movement, single)
-        sensitivity = self._sensitivity(query.norm, movement, single, None)
-        return Sealed(KEY, payload, replace(sensitivity, grid=Grid(step, payload.size)))
+        grid = Grid(step, payload.size)
+        return Sealed(KEY, payload, self._sensitivity(query.norm, movement, single, None, grid))
 
     def coordinate_gradient(self, query: Query, at: np.ndarray) -> CoordinateGradient:
         """The same question at a point that will move along one coordinate at a time."""
@@ -133,18 +132,20 @@ class View:
 
     def function(self, loss: Loss | VectorLoss) -> Sealed:
         """The total loss as a sealed function, for mechanisms that perturb the objective."""
-        whole = isinstance(loss, VectorLoss)
-        loss = met_vector(loss) if whole else met(loss)
-        make = vector_facts if whole else function_facts
-        facts = make(
-            loss, self._rows.bounds, self._rows.dimension, self._neighbouring != "add_remove"
-        )
+        bounds, dimension = self._rows.bounds, self._rows.dimension
+        in_place = self._neighbouring != "add_remove"
+        if isinstance(loss, VectorLoss):
+            loss = met_vector(loss)
+            facts, payload = vector_facts(loss, bounds, dimension, in_place), VectorObjective
+        else:
+            loss = met(loss)
+            facts, payload = function_facts(loss, bounds, dimension, in_place), Objective
         twice = records_moved(self._neighbouring)
         sensitivity = self._sensitivity("function", twice * facts.lipschitz, facts.lipschitz, facts)
+        made: Any = payload  # each takes the loss that it was chosen for
         if isinstance(self._rows, ChunkedRows):
-            return Sealed(KEY, self._rows.objective(loss, whole), sensitivity)
-        payload = VectorObjective if whole else Objective
-        return Sealed(KEY, payload(self._rows.precise(), loss), sensitivity)
+            return Sealed(KEY, self._rows.objective(loss, made), sensitivity)
+        return Sealed(KEY, made(self._rows.precise(), loss), sensitivity)
 
     def _count(self, query: Query, at: np.ndarray, step: float) -> np.ndarray:
         if not hasattr(query, "count"):  # a look at one name: steps of a stream are short
@@ -159,10 +160,15 @@ class View:
         return Sealed(KEY, payload, self._sensitivity(norm, movement, single, None))
 
     def _sensitivity(
-        self, norm: Any, radius: Any, single: Any, facts: FunctionFacts | None
+        self,
+        norm: Any,
+        radius: Any,
+        single: Any,
+        facts: FunctionFacts | None,
+        grid: Grid | None = None,
     ) -> Sensitivity:
         return Sensitivity(
-            norm, radius, single, self._cells, self._number, self._sampling, None, facts
+            norm, radius, single, self._cells, self._number, self._sampling, None, facts, grid
         )
 
     def __repr__(self) -> str:

@@ -114,6 +114,8 @@ def row_scales(xp: Any, X: Any, norms: Any, bounds: RowBounds) -> Any:
         norms = xp.astype(order_norms(xp, X, bounds.order), norms.dtype)
     if not bool(xp.any(norms > bounds.data_norm)):
         return None
+    if is_numpy_array(norms):
+        return bounds.data_norm / np.maximum(norms, bounds.data_norm)
     return bounds.data_norm / xp.clip(norms, min=bounds.data_norm)
 
 
