@@ -9,14 +9,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
 import numpy as np
 
 from privopt.engines import Engine
 
 from . import people
 
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
+
+def sent_whole(cloudpickle):
+    """What is defined here is sent with each task: workers cannot import tests."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 @dataclass(frozen=True)

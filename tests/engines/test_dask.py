@@ -9,6 +9,7 @@ from privopt.engines import named
 from . import faults, people
 
 pytest.importorskip("distributed")
+faults.sent_whole(pytest.importorskip("cloudpickle"))
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::ResourceWarning")
 
 

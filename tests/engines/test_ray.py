@@ -9,6 +9,7 @@ from privopt.engines import named
 from . import faults, people
 
 ray = pytest.importorskip("ray")
+faults.sent_whole(pytest.importorskip("ray.cloudpickle"))
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 
 

@@ -7,6 +7,7 @@ from privopt.engines import named
 from . import faults, people
 
 pytest.importorskip("pyspark")
+faults.sent_whole(pytest.importorskip("pyspark.cloudpickle"))
 pytestmark = pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"
 )

@@ -62,6 +62,7 @@ from .checks import (
     vertices_drawn,
     within_budget,
 )
+from .chunked import chunks
 from .classes import classes
 from .densities import densities
 from .evaluation import evaluation
@@ -1240,6 +1241,7 @@ ALL: list[Mutant] = [
         regressions,
         evaluation,
         foreign,
+        chunks,
     )
     for mutant in family()
 ]

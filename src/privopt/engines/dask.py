@@ -28,11 +28,10 @@ class Dask(Engine):
 
     def __init__(self, client: Any = None, **how: Any) -> None:
         try:
+            import cloudpickle
             from distributed import Client, LocalCluster
         except ImportError:
             raise ImportError('Dask is not installed: pip install "privopt[dask]".') from None
-        import cloudpickle
-
         self._dumps, self._started = cloudpickle.dumps, None
         if client is None:
             quiet = {"dashboard_address": None, "host": "127.0.0.1", "threads_per_worker": 1}

@@ -10,6 +10,7 @@ write it into logs and send it around; so none ever leaves a task.
 
 from __future__ import annotations
 
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -83,10 +84,8 @@ def attempt(task: Task, *values: Any) -> Any:
 
 def attempt_sent(payload: bytes, *values: Any) -> Any:
     """The same for a task that was sent as bytes: no name and no argument of it is shown."""
-    import cloudpickle
-
     try:
-        task = cloudpickle.loads(payload)
+        task = pickle.loads(payload)
     except Exception:
         return Failure()
     return attempt(task, *values)

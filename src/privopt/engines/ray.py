@@ -32,10 +32,9 @@ class Ray(Engine):
     def __init__(self, **how: Any) -> None:
         try:
             import ray
+            from ray import cloudpickle
         except ImportError:
             raise ImportError('Ray is not installed: pip install "privopt[ray]".') from None
-        import cloudpickle
-
         self._ray, self._dumps, self._own = ray, cloudpickle.dumps, False
         if not ray.is_initialized():
             quiet: dict[str, Any] = {

@@ -47,12 +47,10 @@ class Spark(Engine):
 
     def __init__(self, session: Any = None, *, cores: int = 2) -> None:
         try:
-            from pyspark import StorageLevel
+            from pyspark import StorageLevel, cloudpickle
             from pyspark.sql import SparkSession
         except ImportError:
             raise ImportError('Spark is not installed: pip install "privopt[spark]".') from None
-        import cloudpickle
-
         self._dumps, self._own = cloudpickle.dumps, session is None
         if session is None:
             builder: Any = SparkSession.builder

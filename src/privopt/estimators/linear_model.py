@@ -302,7 +302,7 @@ class LinearModel(Declared, Portable, ABC):
         if hasattr(self, "features"):
             self.shapes_, self._tables, self._lipschitz = shapes, answer.tables, answer.lipschitz
         if answer.row_map is None and answer.data_norm != math.inf:
-            self.data_norm_ = answer.data_norm or facts.problem.row_norm
+            self.data_norm_ = answer.data_norm or problem.row_norm
         self._keep(coef, intercept)
         return self
 
