@@ -25,6 +25,7 @@ NAMES = (
     "excess_risk",
     "rates",
     "high_dimensional",
+    "texts",
     "geometry",
     "nonconvex",
     "kinks",
@@ -39,7 +40,7 @@ NAMES = (
     "planner_regret",
     "accounting_speed",
     "peers",
-    "coefficient_noise",
+    "inference",
     "evaluation",
 )
 

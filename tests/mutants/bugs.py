@@ -70,6 +70,7 @@ from .foreign import foreign
 from .further import further
 from .geometry import geometry
 from .integers import coarse, integers
+from .intervals import intervals
 from .kinks import kinks
 from .learning import learning
 from .ledger_bugs import ledger
@@ -89,6 +90,7 @@ from .torch_users import torch_users
 from .tuning import tuning
 from .users import users
 from .vectors import vectors
+from .weights import weights
 
 # The packages export functions under the names of these modules.
 solve_module = import_module("privopt.planner.solve")
@@ -1234,12 +1236,14 @@ ALL: list[Mutant] = [
         models,
         further,
         users,
+        weights,
         rounds,
         torch_users,
         classes,
         tuning,
         regressions,
         evaluation,
+        intervals,
         foreign,
         chunks,
     )

@@ -83,7 +83,7 @@ def oracles_of(
     if missing or unfit:
         raise ValueError(MISSING if missing else UNFIT)
     counts = [chunk.rows for chunk in data.chunks]
-    dimension = model._width(data.shape[1]) + (bounds.intercept != 0)
+    dimension = model._columns(data.shape[1]) + (bounds.intercept != 0)
     signs = model._classification and not joint
     many = 1 if joint else len(example_targets(model).labels)
     tasks = [Pick(0), *(Relabelled(k, signs) for k in range(1, many))]
@@ -92,6 +92,18 @@ def oracles_of(
     ]
     first = Oracle.over_chunks(rows[0], **how)
     return [first, *map(first.relabelled, rows[1:])]
+
+
+def refuse_whole(model: Any, engine: Any) -> None:
+    """Refuse what is done on the whole of the data alone, and what is no engine."""
+    if not isinstance(engine, Engine):
+        raise TypeError("engine must be one of privopt.engines, for example engines.Here().")
+    if model.nan_policy not in ("raise", "empty"):
+        raise ValueError(f'nan_policy must be "raise" or "empty", got {model.nan_policy!r}.')
+    for name in ("rows_per_user", "max_weight", "_parts", "_blocks"):
+        if getattr(model, name, None) is not None:
+            what = name if name[0] != "_" else "a fit in parts"
+            raise ValueError(f"{what} is for data in memory: data in chunks has no order.")
 
 
 def example_targets(model: Any) -> Any:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from privopt.estimators.linear_model import LinearModel, Targets
+from privopt.estimators.linear_model import LinearModel
 from privopt.estimators.parameters import fitted, parameter
+from privopt.estimators.targets import Targets
 
 
 class LinearClassifier(ClassifierMixin, LinearModel):
@@ -23,12 +24,21 @@ class LinearClassifier(ClassifierMixin, LinearModel):
     classes : array-like, optional
         The public list of labels. Without it the labels are read from y, and the certificate says
         so.
+    max_weight : float, optional
+        Public bound on ``sample_weight`` in ``fit``, which is taken only with it; a larger weight
+        counts as the bound. Noise is that of records which all have the largest weight.
+    class_weight : mapping, optional
+        Public weights of the classes, ``{label: weight}``, 1 where none is given. They multiply
+        ``sample_weight``, and the largest of them takes part in its bound.
     """
 
     classes_: np.ndarray = fitted()
     _classification = True
+    __metadata_request__fit: ClassVar = {"sample_weight": None}  # taken with max_weight
 
     classes: Any = parameter(default=None)
+    max_weight: float | None = parameter(default=None)
+    class_weight: Any = parameter(default=None)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Signed scores: one per row for two classes, one per row and class for more."""

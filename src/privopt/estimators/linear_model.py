@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import numbers
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self, cast
 
@@ -23,13 +23,16 @@ from sklearn.utils.validation import check_is_fitted
 from privopt.engines import Engine
 from privopt.engines.here import Here
 from privopt.estimators.bounds import ColumnBounds
-from privopt.estimators.chunked_fit import bare, example_targets, oracles_of
+from privopt.estimators.chunked_fit import bare, example_targets, oracles_of, refuse_whole
+from privopt.estimators.confidence import Confident, reported
 from privopt.estimators.frames import column, validated
 from privopt.estimators.parameters import Declared, parameter
 from privopt.estimators.pipelines import learned_before
 from privopt.estimators.portable import Portable
 from privopt.estimators.shapes import added, published, shaped_columns
+from privopt.estimators.targets import Targets
 from privopt.estimators.users import OWNED, refuse_others, rows_that_count
+from privopt.estimators.weights import case_weights
 from privopt.facts import Facts
 from privopt.geometry import Domain, WholeSpace
 from privopt.ledger import account_for
@@ -43,33 +46,15 @@ from privopt.planner.groups import choose_for_group
 from privopt.planner.private_norm import choose_with_private_norm
 from privopt.privacy import Budget, Certificate, Neighbouring
 from privopt.problem import Problem
-from privopt.solvers import Plan, Solver, execute, row_bounds
+from privopt.solvers import Blocks, Plan, execute, row_bounds
+from privopt.solvers.families.parts import in_parts
 from privopt.solvers.solver import Answer
 from privopt.sources import Dataset
 
 _FLOATS = [np.float64, np.float32]
 
 
-@dataclass(frozen=True)
-class Targets:
-    """Labels of each model, and what else a fit learns from y or assumes about it.
-
-    ``classes`` are the labels of a model of all classes together: 0, ..., K - 1.
-    """
-
-    labels: tuple[np.ndarray, ...]
-    attributes: dict[str, Any] = field(default_factory=dict)
-    assumptions: tuple[str, ...] = ()
-    classes: np.ndarray | None = None
-
-    def of(self, solver: Solver) -> tuple[tuple[np.ndarray, ...], bool]:
-        """Labels of each oracle that the solver takes, and whether they are -1 and +1."""
-        if solver.joint and self.classes is not None:
-            return (self.classes,), False
-        return self.labels, True
-
-
-class LinearModel(Declared, Portable, ABC):
+class LinearModel(Confident, Declared, Portable, ABC):
     """A private linear model. Subclasses say which loss, which labels and how to predict.
 
     Parameters
@@ -115,6 +100,12 @@ class LinearModel(Declared, Portable, ABC):
     """
 
     _classification = False
+    _largest = 1.0
+    """The public number that weights of records are in units of."""
+    _blocks: Blocks | None = None
+    """The stream whose next block a fit is."""
+    _promises: tuple[str, ...] = ()
+    """What else a fit assumes."""
     _shaping: ClassVar[str] = "standardized_objective"
     """The solver that fits shapes of columns."""
 
@@ -159,7 +150,7 @@ class LinearModel(Declared, Portable, ABC):
 
     def _penalty(self, n: int) -> float:
         """Ridge penalty on the scale of the mean."""
-        return self._ridge() / n
+        return self._ridge() / (n * self._largest)
 
     def _theta_norm(self, size: float) -> float | None:
         """Expected size of the solution for rows of norm ``size``; only accuracy depends on it."""
@@ -180,10 +171,17 @@ class LinearModel(Declared, Portable, ABC):
             Who owns each row; needs ``rows_per_user``. The guarantee is then for users.
         engine : Engine, optional
             Where the chunks of a Dataset are kept and summed: ``engines.Here()`` by default.
+        sample_weight : array of shape (n_samples,), optional
+            How much each record counts; needs ``max_weight``. A weight is part of its record.
         """
+        sample_weight = others.pop("sample_weight", None) if hasattr(self, "max_weight") else None
         refuse_others(others)
         if isinstance(X, Dataset):
-            return self._fit_chunks(X, y, user_ids, Here() if engine is None else engine)
+            if y is not None or user_ids is not None or sample_weight is not None:
+                raise ValueError(
+                    "a data set in chunks names its target, and has no ids, no weights."
+                )
+            return self._fit_chunks(X, Here() if engine is None else engine)
         if engine is not None:
             raise ValueError("an engine keeps chunks: give a data set, by privopt.dataset(...).")
         unit = "record" if user_ids is None else "user"
@@ -195,18 +193,26 @@ class LinearModel(Declared, Portable, ABC):
         aside = cast(Self, clone(self))
         X, y = aside._validated(X, y)
         counting = rows_that_count(user_ids, X.shape[0], self.rows_per_user)
-        owned = () if counting is None else (OWNED,)
-        if counting is not None:
-            X, y = X[counting], y[counting]
+        X, y, owned = (X, y, ()) if counting is None else (X[counting], y[counting], (OWNED,))
         n = public_count(X.shape[0], budget, self.n_public)
         targets = self._targets(y)
-        features = X.shape[1]
-        problem = replace(aside._problem(n, features), shaped=aside._shaped(features))
+        if sample_weight is not None and counting is not None:
+            sample_weight = column(sample_weight)[counting]
+        weights, aside._largest = case_weights(sample_weight, self, targets, X.shape[0])
+        features, share = X.shape[1], n if self._parts is None else max(n // self._parts, 1)
+        problem = replace(
+            aside._problem(share, features),
+            shaped=aside._shaped(features),
+            weighted=weights is not None,
+            intervals=getattr(self, "intervals", False),
+        )
         X = aside._design(X)
         repeats = len(targets.labels)
         group = self.rows_per_user or 1
-        facts = Facts.of_rows(problem, X, n, budget.neighbouring, repeats=repeats, group=group)
+        facts = Facts.of_rows(problem, X, share, budget.neighbouring, repeats=repeats, group=group)
         plan = self._plan(facts, budget)
+        if self._parts is not None:
+            plan = in_parts(plan, self._parts, n)
         if problem.shaped and plan.name != self._shaping:
             raise ValueError(
                 f'{plan.name} fits no shapes: leave solver="auto", or give features="linear".'
@@ -222,6 +228,7 @@ class LinearModel(Declared, Portable, ABC):
                 bounds=row_bounds(plan),
                 source=source,
                 classification=signs,
+                weights=weights,
             )
             return [first] + [first.labelled(y, classification=signs) for y in labels[1:]]
 
@@ -229,43 +236,39 @@ class LinearModel(Declared, Portable, ABC):
             plan,
             read,
             source,
-            assumptions=(*targets.assumptions, *assumed, *owned),
+            assumptions=(*targets.assumptions, *assumed, *owned, *self._promises),
             account=account,
+            blocks=self._blocks,
         )
         return self._publish(answer, certificate, plan, targets, aside, features, X.shape[1])
 
-    def _fit_chunks(self, data: Dataset, y: Any, user_ids: Any, engine: Engine) -> Self:
+    def _fit_chunks(self, data: Dataset, engine: Engine) -> Self:
         """The same for a data set in chunks: see ``chunked_fit``."""
-        if y is not None or user_ids is not None or self.rows_per_user is not None:
-            raise ValueError("a data set in chunks names its target; users are for data in memory.")
-        if not isinstance(engine, Engine):
-            raise TypeError("engine must be one of privopt.engines, for example engines.Here().")
+        refuse_whole(self, engine)
         budget = Budget(self.epsilon, self.delta, cast(Neighbouring, self.neighbouring))
         source, account = source_for(self.random_state), account_for(self.ledger, self.dataset)
         aside = bare(self, data)
-        if aside.nan_policy not in ("raise", "empty"):
-            raise ValueError(f'nan_policy must be "raise" or "empty", got {self.nan_policy!r}.')
         (rows, features), targets = data.shape, example_targets(aside)
         n = public_count(rows, budget, self.n_public)
-        problem = replace(aside._problem(n, features), shaped=aside._shaped(features))
-        width = aside._width(features)
+        problem = replace(
+            aside._problem(n, features),
+            shaped=aside._shaped(features),
+            intervals=getattr(self, "intervals", False),
+        )
+        width = aside._columns(features)
         p, repeats = problem.dimension(width), len(targets.labels)
-        facts = Facts(problem, n, p, budget.neighbouring, repeats, chunked=True)
-        plan = self._plan(facts, budget)
+        plan = self._plan(Facts(problem, n, p, budget.neighbouring, repeats, chunked=True), budget)
         joint = plan.solver.joint and targets.classes is not None
         how = {"neighbouring": budget.neighbouring, "source": source}
         # Unpaid, as the checks of an array are: what is refused here costs nothing.
         oracles = oracles_of(aside, data, engine, row_bounds(plan), joint, **how)
+        assumptions = (*targets.assumptions, *self._promises, *engine.assumptions)
         answer, certificate = execute(
-            plan,
-            oracles,
-            source,
-            assumptions=(*targets.assumptions, *engine.assumptions),
-            account=account,
+            plan, oracles, source, assumptions=assumptions, account=account
         )
         return self._publish(answer, certificate, plan, targets, aside, features, width)
 
-    def _width(self, features: int) -> int:
+    def _columns(self, features: int) -> int:
         """Columns of the rows that the oracle holds."""
         return features
 
@@ -282,10 +285,8 @@ class LinearModel(Declared, Portable, ABC):
         """Set attributes: from what was released, and what is public."""
         problem = plan.facts.problem
         theta = np.stack(answer.thetas)
-        coef, intercept = np.ascontiguousarray(theta[:, :width]), np.zeros(len(theta))
-        if problem.intercept:
-            intercept = theta[:, -1] * problem.intercept
-        coef, intercept = aside._undesigned(coef, intercept, features)
+        aside.plan_, aside.n_features_in_, aside._width = plan, features, width
+        coef, intercept = aside._coefficients(theta)
         shapes = None
         if answer.tables is not None:
             names, declared = getattr(aside, "feature_names_in_", None), aside._declared(features)
@@ -304,6 +305,7 @@ class LinearModel(Declared, Portable, ABC):
         if answer.row_map is None and answer.data_norm != math.inf:
             self.data_norm_ = answer.data_norm or problem.row_norm
         self._keep(coef, intercept)
+        self._inference = reported(aside, answer.inference, theta.shape[1])
         return self
 
     def _design(self, X: Any) -> Any:
@@ -359,6 +361,8 @@ class LinearModel(Declared, Portable, ABC):
         make = choose_with_private_norm if self.data_norm == "private" else choose
         make = partial(make, discrete_noise=self.discrete_noise)
         solver = self._shaping if facts.problem.shaped and self.solver == "auto" else self.solver
+        if facts.problem.intervals:
+            solver = self._for_intervals()
         return choose_for_group(facts, budget, solver, make)
 
     # ------------------------------------------------------------ predict

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
+from privopt.estimators.confidence import GivesIntervals
 from privopt.estimators.linear_regressor import LinearRegressor
 from privopt.estimators.parameters import parameter
 from privopt.facts import Facts
@@ -14,7 +15,7 @@ from privopt.privacy import Budget, Neighbouring
 from privopt.problem import Problem
 
 
-class LinearRegression(LinearRegressor):
+class LinearRegression(GivesIntervals, LinearRegressor):
     """Differentially private linear regression: least squares with clipped residuals.
 
     A residual counts with its square up to ``residual_clip`` and linearly beyond, so that no record

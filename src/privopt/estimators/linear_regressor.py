@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted
 
-from privopt.estimators.linear_model import LinearModel, Targets
+from privopt.estimators.linear_model import LinearModel
 from privopt.estimators.parameters import fitted, parameter
 from privopt.estimators.shapes import Shape, plain_additive
+from privopt.estimators.targets import Targets
 
 EXPECTED_SIZE = 8.0
 """Size to expect of the parameters for rows of norm 1 and targets in [-1, 1]: a constant column of
@@ -33,13 +34,18 @@ class LinearRegressor(RegressorMixin, LinearModel):
         all, or a list of names or positions. Needs ``bounds``, and should name columns of numbers,
         not indicators. Costs 5 % of the budget. Where noise would eat the shapes, which n, epsilon
         and their number decide, the fit is the linear one.
+    max_weight : float, optional
+        Public bound on ``sample_weight`` in ``fit``, which is taken only with it; a larger weight
+        counts as the bound. Noise is that of records which all have the largest weight.
     """
 
     _shaping = "standardized_regression"
+    __metadata_request__fit: ClassVar = {"sample_weight": None}  # taken with max_weight
     shapes_: list[Shape] | None = fitted()
 
     target_bounds: tuple[float, float] = parameter(default=(-1.0, 1.0))
     features: Any = parameter(default="linear")
+    max_weight: float | None = parameter(default=None)
 
     def predict(self, X: Any) -> np.ndarray:
         """Predicted target of each row, within the target bounds."""

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from privopt.estimators.linear_model import Targets
 from privopt.estimators.linear_regressor import LinearRegressor, numbers_of
 from privopt.estimators.parameters import parameter
+from privopt.estimators.targets import Targets
 
 SMALLEST = 1e-300
 """Least prediction: a deviance takes its logarithm."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from privopt.estimators.confidence import GivesIntervals
 from privopt.estimators.linear_classifier import LinearClassifier
 from privopt.estimators.parameters import parameter
 from privopt.estimators.probabilities import probabilities
@@ -13,7 +14,7 @@ from privopt.estimators.shapes import plain_additive
 from privopt.losses import CappedLogistic, Logistic, Loss
 
 
-class LogisticRegression(LinearClassifier):
+class LogisticRegression(GivesIntervals, LinearClassifier):
     """Differentially private logistic regression.
 
     Two classes are one model. With ``delta > 0`` more classes are one model too: a softmax whose

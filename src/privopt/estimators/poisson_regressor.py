@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from sklearn.metrics import mean_poisson_deviance
 
+from privopt.estimators.confidence import GivesIntervals
 from privopt.estimators.log_link_regressor import LogLinkRegressor
 from privopt.losses import Poisson
 
 
-class PoissonRegressor(LogLinkRegressor):
+class PoissonRegressor(GivesIntervals, LogLinkRegressor):
     """Differentially private Poisson regression: counts whose rate has a linear logarithm.
 
     The slope of a record's loss is its rate minus its count. Counts lie within ``target_bounds``,

@@ -13,9 +13,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from privopt.estimators.linear_classifier import class_targets
-from privopt.estimators.linear_model import LinearModel, Targets
+from privopt.estimators.linear_model import LinearModel
 from privopt.estimators.linear_regressor import numbers_of
 from privopt.estimators.probabilities import probabilities
+from privopt.estimators.targets import Targets
 from privopt.facts import Facts
 from privopt.losses import Logistic, Loss
 from privopt.planner import choose

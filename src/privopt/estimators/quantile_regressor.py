@@ -118,7 +118,7 @@ class QuantileRegressor(LinearRegressor):
         ones[_broken(X)] = np.nan  # an empty record stays one
         return ones
 
-    def _width(self, features: int) -> int:
+    def _columns(self, features: int) -> int:
         return 1 if self.intercept_only else features
 
     def _undesigned(

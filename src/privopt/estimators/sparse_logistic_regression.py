@@ -23,6 +23,8 @@ class SparseLogisticRegression(ClassifierMixin, OverL1Ball):
     radius : float, default=10.0
         Bound on the sum over features of bound * |coefficient|, that is on the largest possible
         score. Noise grows with it.
+    fit_intercept : bool, default=True
+        Adds a constant column, whose coefficient counts in ``radius``.
     classes : array-like, optional
         The public pair of labels. Without it the labels are read from y, and the certificate says
         so.
@@ -41,6 +43,7 @@ class SparseLogisticRegression(ClassifierMixin, OverL1Ball):
     _sklearn_class = "linear_model.LogisticRegression"
 
     radius: float = parameter(default=10.0)
+    fit_intercept: bool = parameter(default=True)
     classes: Any = parameter(default=None)
 
     @np.errstate(all="ignore")  # a warning that one record causes would tell of it

@@ -30,6 +30,7 @@ from privopt.oracle.sampling import COUPLING, GeometricSkips, Sampler
 from privopt.oracle.sealed import KEY, Sealed
 from privopt.oracle.sensitivity import FunctionFacts, Grid, Sensitivity
 from privopt.oracle.vector_gradient import VectorObjective, vector_facts
+from privopt.oracle.weighted import WeightedRows
 from privopt.privacy.budget import NEIGHBOURING, Neighbouring, Refused, records_moved, replaces
 from privopt.privacy.events import FULL, ROOT, Cell, Sampling
 
@@ -226,9 +227,15 @@ class Oracle:
         source: Source,
         classification: bool = True,
         sampler: Sampler | None = None,
+        weights: Any = None,
     ) -> Oracle:
-        """Hold a NumPy array, a torch tensor or a SciPy sparse matrix, without copying it."""
-        rows = make_rows(X, y, bounds, classification)
+        """Hold a NumPy array, a torch tensor or a SciPy sparse matrix, without copying it.
+
+        ``weights``, between 0 and 1, say how much each record counts.
+        """
+        rows: Any = make_rows(X, y, bounds, classification)
+        if weights is not None:
+            rows = WeightedRows.build(rows, weights)
         return cls(rows, neighbouring, sampler or COUPLING.get() or GeometricSkips(source))
 
     @classmethod
@@ -290,6 +297,11 @@ class Oracle:
             raise Refused("features are added to rows that are not clipped: these are.")
         rows = cast(RawRows, self._rows).widened(tables.features, tables.width)
         return self._like(rows, self._cell, self._shuffled)
+
+    def within(self, cell: Cell) -> Oracle:
+        """The same records as one part of more, of which no other part holds any of them: whoever
+        says so answers for it (``solvers.Blocks``)."""
+        return self._like(self._rows, (*self._cell, *cell), self._shuffled)
 
     def clipped_to(self, norm: float) -> Oracle:
         """The same records with features in units of a public norm, and clipped to it."""

@@ -30,13 +30,13 @@ from privopt.privacy.budget import Refused
 from privopt.torch.belongings import attributes_kept
 from privopt.torch.by_example import Part, _check_given, own_weights
 from privopt.torch.clip import Clip
-from privopt.torch.engine import Engine, Unit
+from privopt.torch.engine import Engine
 from privopt.torch.losses import LossFunction, check_count
 from privopt.torch.made_up import made_up, skeleton
 from privopt.torch.reachable import COUNTED, Reachable
 from privopt.torch.rounding import WIDE_MARGIN
 from privopt.torch.structure import same_buffers
-from privopt.torch.tapped import Outline, own_parameters, tapped
+from privopt.torch.tapped import Outline, own_parameters, parted, tapped
 
 OUTSIDE = (
     'examples="apart" computes each loss from one example, and this loss holds a tensor from '
@@ -62,7 +62,7 @@ class Apart:
     def __init__(self, engine: Engine) -> None:
         self._engine, self._whole = engine, Part("", engine.model)
         self._trained = self._whole.trained()
-        self._units: list[Unit] = engine.units
+        self._units = parted(engine.units)
         self._model = Reachable(engine.model)
         self._outlines: dict[Any, Outline | None] = {}  # for each way in which the model is called
         self._one_by_one = False
@@ -160,7 +160,7 @@ class Apart:
         made = (*made_up(tree_map(skeleton, (inputs, keywords)), 3), ())
         rows = [x for x in tree_leaves(made) if isinstance(x, Tensor)]
         one = _of_one(engine.model, _waves, made)
-        own = own_parameters(self._units)
+        own = own_parameters(self._units, self._trained)
         clip, engine.clip = engine.clip, Clip(1e12)
         device = engine.parameters[0].device
         sums: list[Tensor] = []
@@ -180,10 +180,13 @@ class Apart:
         finally:
             engine.clip = clip
             engine.forget()
-        tolerance = 5e-2 if engine.margin(device.type) >= WIDE_MARGIN else 1e-2
-        by_rules, whole = sums
-        right = (by_rules - whole).norm() <= tolerance * whole.norm()
-        return outline if bool(right) and not self._one_by_one else None
+        close, dust = (5e-2, 1e-3) if engine.margin(device.type) >= WIDE_MARGIN else (1e-2, 1e-5)
+        sizes = [p.numel() for p in engine.parameters]
+        apart, whole = (
+            torch.stack([x.norm() for x in s.split(sizes)]) for s in (sums[0] - sums[1], sums[1])
+        )
+        right = apart <= close * whole + dust * whole.norm()  # for each parameter by itself
+        return outline if bool(right.all()) and not self._one_by_one else None
 
     # ------------------------------------------------------------ nothing is kept
     def _look_at_model(self) -> None:
