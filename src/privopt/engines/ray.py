@@ -35,7 +35,7 @@ class Ray(Engine):
             from ray import cloudpickle
         except ImportError:
             raise ImportError('Ray is not installed: pip install "privopt[ray]".') from None
-        self._ray, self._dumps, self._own = ray, cloudpickle.dumps, False
+        self._ray, self._dumps, self._own = ray, cast(Any, cloudpickle).dumps, False
         if not ray.is_initialized():
             quiet: dict[str, Any] = {
                 "include_dashboard": False,

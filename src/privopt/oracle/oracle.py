@@ -248,7 +248,8 @@ class Oracle:
         sampler: Sampler | None = None,
     ) -> Oracle:
         """Hold rows that lie in chunks, wherever these are."""
-        return cls(rows, neighbouring, sampler or COUPLING.get() or GeometricSkips(source))
+        held = cast(Rows, rows)  # of rows, they have what is asked of them here
+        return cls(held, neighbouring, sampler or COUPLING.get() or GeometricSkips(source))
 
     @classmethod
     def empty(
@@ -261,7 +262,7 @@ class Oracle:
         """The same records in chunks, with labels that were made where they lie."""
         if not isinstance(self._rows, ChunkedRows) or rows.count != self._rows.count:
             raise Refused("these are not the same records.")
-        return self._like(rows, self._cell)
+        return self._like(cast(Rows, rows), self._cell)
 
     def labelled(self, y: Any, *, classification: bool = True) -> Oracle:
         """The same records with other labels, sharing the rows."""
@@ -286,7 +287,7 @@ class Oracle:
     def mapped(self, row_map: RowMap) -> Oracle:
         """The same records after a public linear map and its clip."""
         if isinstance(self._rows, ChunkedRows):
-            return self._like(self._rows.mapped(row_map), self._cell, self._shuffled)
+            return self._like(cast(Rows, self._rows.mapped(row_map)), self._cell, self._shuffled)
         rows = MappedRows.build(self._rows, row_map)  # type: ignore[arg-type]
         return self._like(rows, self._cell, self._shuffled)
 
@@ -319,7 +320,7 @@ class Oracle:
         """A fresh batch that holds each record independently with probability ``rate``."""
         number = next(self._numbers)
         if isinstance(self._rows, ChunkedRows) and isinstance(self._sampler, GeometricSkips):
-            rows = self._rows.sampled(self._sampler.key, number, rate)
+            rows = cast(Rows, self._rows.sampled(self._sampler.key, number, rate))
             return View(rows, (self._cell,), Sampling(rate), number, self.neighbouring)
         chosen = self._sampler.choose(self._rows.count, rate, number)
         rows = self._rows if rate >= 1 else self._rows.take(chosen)

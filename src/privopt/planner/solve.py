@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -107,7 +107,7 @@ def solve(
         raise ValueError("a data set in chunks names its target: leave y out.")
     if engine is not None and not chunked:
         raise ValueError("an engine keeps chunks: give a data set, by privopt.dataset(...).")
-    if not chunked and (getattr(X, "ndim", None) != 2 or X.shape[0] != len(y)):
+    if not chunked and (getattr(X, "ndim", None) != 2 or X.shape[0] != len(cast(Any, y))):
         raise ValueError("X must be two-dimensional with one label in y for each row.")
     source = source_for(random_state)
     account = account_for(ledger, dataset)
