@@ -37,6 +37,12 @@ class First(Declared):
         Loss.
     size : int
         Of the first.
+
+    Attributes
+    ----------
+    found_ : int
+        By the first.
+    kept_ : int
     """
 
     epsilon: float = parameter(default=1.0, kw_only=False)
@@ -57,6 +63,11 @@ class Second(First):
     Attributes
     ----------
     found_ : int
+        By the second.
+
+    Examples
+    --------
+    >>> Second()
     """
 
     size: int = parameter(default=5)
@@ -69,7 +80,11 @@ def test_what_is_special_comes_first_and_decides():
     assert vars(made) == {"epsilon": 2.0, "size": 5, "weight": 1.0}
     assert "Of the second" in Second.__doc__
     assert "Of the first" not in Second.__doc__
-    assert Second.__doc__.index("epsilon :") < Second.__doc__.index("Attributes")
+    places = [
+        Second.__doc__.index(text) for text in ("epsilon :", "Attributes", "kept_", "Examples")
+    ]
+    assert places == sorted(places)
+    assert "By the first" not in Second.__doc__
     assert not hasattr(made, "found_")
 
 

@@ -30,6 +30,12 @@ class LinearClassifier(ClassifierMixin, LinearModel):
     class_weight : mapping, optional
         Public weights of the classes, ``{label: weight}``, 1 where none is given. They multiply
         ``sample_weight``, and the largest of them takes part in its bound.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (1 or n_classes, n_features)
+    intercept_ : ndarray of shape (1 or n_classes,)
+    classes_ : ndarray of shape (n_classes,)
     """
 
     classes_: np.ndarray = fitted()

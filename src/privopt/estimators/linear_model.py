@@ -97,6 +97,17 @@ class LinearModel(Confident, Declared, Portable, ABC):
     discrete_noise : bool or "auto", default="auto"
         Releases in exact integers: "auto" where the solver can, True or refuse, False in floating
         point.
+
+    Attributes
+    ----------
+    privacy_ : Certificate
+        What was guaranteed, by which events.
+    data_norm_ : float or None
+        The row bound that was used; None if the rows were standardised instead.
+    plan_ : Plan
+        The solver and the settings that were chosen before the data was touched.
+    n_features_in_ : int
+    feature_names_in_ : ndarray, when X has column names
     """
 
     _classification = False

@@ -37,6 +37,14 @@ class LinearRegressor(RegressorMixin, LinearModel):
     max_weight : float, optional
         Public bound on ``sample_weight`` in ``fit``, which is taken only with it; a larger weight
         counts as the bound. Noise is that of records which all have the largest weight.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+    intercept_ : float
+    shapes_ : list of Shape, or None
+        What each shaped column adds to the prediction, as a table over 64 bins of its bounds; None
+        where the fit is linear.
     """
 
     _shaping = "standardized_regression"

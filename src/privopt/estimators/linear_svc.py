@@ -24,20 +24,6 @@ class LinearSVC(LinearClassifier):
     alpha : float, default=0.0
         Least ridge penalty, on the scale of the sum over records.
 
-    Attributes
-    ----------
-    coef_ : ndarray of shape (1 or n_classes, n_features)
-    intercept_ : ndarray of shape (1 or n_classes,)
-    classes_ : ndarray of shape (n_classes,)
-    privacy_ : Certificate
-        What was guaranteed, by which events.
-    data_norm_ : float or None
-        The row bound that was used; None if the rows were standardised instead.
-    plan_ : Plan
-        The solver and the settings that were chosen before the data was touched.
-    n_features_in_ : int
-    feature_names_in_ : ndarray, when X has column names
-
     Examples
     --------
     >>> import numpy as np

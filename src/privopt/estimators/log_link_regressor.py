@@ -26,6 +26,12 @@ class LogLinkRegressor(LinearRegressor):
     alpha : float, default=0.0
         Ridge penalty on the scale of the mean over records, as in scikit-learn, whose default is 1.
         The noise asks for a penalty of its own.
+
+    Attributes
+    ----------
+    shapes_ : list of Shape, or None
+        What each shaped column adds to the logarithm, as a table over 64 bins of its bounds; None
+        where the fit is linear.
     """
 
     alpha: float = parameter(default=0.0)

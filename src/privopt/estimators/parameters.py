@@ -12,7 +12,9 @@ import inspect
 import re
 from typing import Any, ClassVar, Literal, dataclass_transform
 
-_SECTION = re.compile(r"^Parameters\n-+\n(?P<body>.*?)(?=^\S[^\n]*\n-+\n|\Z)", re.M | re.S)
+COMPOSED = ("Parameters", "Attributes")
+"""Sections to which every class adds its own."""
+_TITLE = re.compile(r"^(\S[^\n]*)\n-{3,}\n", re.M)
 
 
 class _Parameter:
@@ -89,28 +91,36 @@ def _constructor(cls: type) -> Any:
 
 
 def _documented(cls: type) -> str | None:
-    """The docstring of ``cls`` with the parameters of all the classes it is derived from."""
+    """The docstring of ``cls`` with what the classes it is derived from say of parameters and
+    attributes."""
     if cls.__doc__ is None:  # python -OO
         return None
-    texts: dict[str, str] = {}
+    cls._plain_doc = inspect.cleandoc(cls.__doc__)  # type: ignore[attr-defined]
+    whole: dict[str, dict[str, str]] = {}
     for parent in cls.__mro__:
-        for name, text in _described(vars(parent).get("_plain_doc") or parent.__doc__).items():
-            texts.setdefault(name, text)
-    cls._plain_doc = own = inspect.cleandoc(cls.__doc__)  # type: ignore[attr-defined]
-    names = [name for name in inspect.signature(cls).parameters if name in texts]
-    if not names:
-        return own
-    body = "Parameters\n----------\n" + "".join(texts[name] for name in names) + "\n"
-    if _SECTION.search(own):
-        return _SECTION.sub(lambda _: body, own).rstrip()
-    before, mark, after = own.partition("\nAttributes\n---")
-    return f"{before.rstrip()}\n\n{body}{mark[1:]}{after}".rstrip()
+        sections = _sections(vars(parent).get("_plain_doc") or parent.__doc__ or "")
+        for title in COMPOSED:
+            for name, text in _entries(sections.get(title, "")).items():
+                whole.setdefault(title, {}).setdefault(name, text)
+    taken = inspect.signature(cls).parameters
+    listed = {name: text for name, text in whole.get("Parameters", {}).items() if name in taken}
+    whole["Parameters"] = {name: listed[name] for name in taken if name in listed}
+    sections = _sections(cls._plain_doc)  # type: ignore[attr-defined]
+    head = sections.pop("")
+    made = {title: "".join(whole[title].values()) for title in COMPOSED if whole.get(title)}
+    parts = [
+        f"{title}\n{'-' * len(title)}\n{body}" for title, body in (made | sections | made).items()
+    ]
+    return "\n\n".join(part.rstrip() for part in (head, *parts))
 
 
-def _described(doc: str | None) -> dict[str, str]:
-    """What a docstring says of each parameter: its line and the indented lines below."""
-    found = _SECTION.search(inspect.cleandoc(doc)) if doc else None
-    if found is None:
-        return {}
-    entries = re.finditer(r"^(?P<name>\w+) :.*\n(?:[ ]+.*\n)*", found["body"] + "\n", re.M)
+def _sections(doc: str) -> dict[str, str]:
+    """The text before all sections under the empty title, and each section under its own."""
+    pieces = _TITLE.split(inspect.cleandoc(doc))
+    return {"": pieces[0], **dict(zip(pieces[1::2], pieces[2::2], strict=True))}
+
+
+def _entries(section: str) -> dict[str, str]:
+    """What a section says of each name: its line and the indented lines below."""
+    entries = re.finditer(r"^(?P<name>\w+) :.*\n(?:[ ]+.*\n)*", section.rstrip() + "\n", re.M)
     return {entry["name"]: entry[0] for entry in entries}

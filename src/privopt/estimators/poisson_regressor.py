@@ -24,22 +24,6 @@ class PoissonRegressor(GivesIntervals, LogLinkRegressor):
         Public bounds of the counts, at least 0. Counts outside, negative ones too, are moved to the
         nearest bound, and so are predictions. They must not be read from the data.
 
-    Attributes
-    ----------
-    coef_ : ndarray of shape (n_features,)
-    intercept_ : float
-    privacy_ : Certificate
-        What was guaranteed, by which events.
-    shapes_ : list of Shape, or None
-        What each shaped column adds to the logarithm, as a table over 64 bins of its bounds; None
-        where the fit is linear.
-    data_norm_ : float or None
-        The row bound that was used; None if the rows were standardised instead.
-    plan_ : Plan
-        The solver and the settings that were chosen before the data was touched.
-    n_features_in_ : int
-    feature_names_in_ : ndarray, when X has column names
-
     Examples
     --------
     >>> import numpy as np

@@ -45,22 +45,6 @@ class QuantileRegressor(LinearRegressor):
         intercept and a width the rows are standardised privately, which is usually far more
         accurate; ``data_norm`` is then not used.
 
-    Attributes
-    ----------
-    coef_ : ndarray of shape (n_features,)
-    intercept_ : float
-    privacy_ : Certificate
-        What was guaranteed, by which events.
-    shapes_ : list of Shape, or None
-        What each shaped column adds to the prediction, as a table over 64 bins of its bounds; None
-        where the fit is linear.
-    data_norm_ : float or None
-        The row bound that was used; None if the rows were standardised instead.
-    plan_ : Plan
-        The solver and the settings that were chosen before the data was touched.
-    n_features_in_ : int
-    feature_names_in_ : ndarray, when X has column names
-
     Examples
     --------
     >>> import numpy as np

@@ -50,8 +50,10 @@ class RefitStream(Delegating):
         follow later.
     random_state : int, optional
         None draws secure noise. An integer makes the result reproducible and not private.
-    ledger, dataset : optional
+    ledger : Ledger or path, optional
         Charge the stream to a budget before its first block. Blocks must then be of one size.
+    dataset : str, optional
+        Name of the budget in the ledger; may be left out if there is only one.
 
     Attributes
     ----------
