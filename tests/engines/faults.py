@@ -33,14 +33,6 @@ class Twice:
 
 
 @dataclass(frozen=True)
-class Process:
-    """The process in which a chunk's tasks run."""
-
-    def __call__(self, rows):
-        return np.array([os.getpid()])
-
-
-@dataclass(frozen=True)
 class Boom:
     """What a careless task does: the exception quotes a row."""
 

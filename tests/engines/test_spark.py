@@ -30,19 +30,17 @@ def test_every_fit_has_the_bits_of_this_process(engine, folder):
 
 
 def test_a_worker_that_dies_changes_no_bit(engine, folder):
+    def process(_):
+        import os
+
+        return os.getpid()
+
     def victims():
-        pids = engine._session.sparkContext.parallelize([0], 1).map(lambda _: _pid()).collect()
-        return pids
+        return engine._session.sparkContext.parallelize([0], 1).map(process).collect()
 
     faulty = faults.Faulty(engine, victims)
     faulty.trusted = engine.trusted
     faults.check_all(faulty, folder, ["noisy_gd"])
-
-
-def _pid():
-    import os
-
-    return os.getpid()
 
 
 def test_failures_say_nothing_of_rows(engine, folder, capfd):
