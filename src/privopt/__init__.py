@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         load,
         save,
     )
-    from privopt.evaluation import evaluate
+    from privopt.evaluation import evaluate, prediction_intervals
     from privopt.ledger import Ledger
     from privopt.planner import plan, prefix_sums, quantile, solve
     from privopt.privacy import Budget, Certificate, Participation, PrivacyWarning, Refused
@@ -79,6 +79,7 @@ __all__ = [
     "load",
     "losses",
     "plan",
+    "prediction_intervals",
     "prefix_sums",
     "quantile",
     "save",
@@ -113,7 +114,7 @@ _HOMES = {
         "load",
         "save",
     ),
-    "privopt.evaluation": ("evaluate",),
+    "privopt.evaluation": ("evaluate", "prediction_intervals"),
     "privopt.ledger": ("Ledger",),
     "privopt.planner": ("plan", "prefix_sums", "quantile", "solve"),
     "privopt.privacy": ("Budget", "Certificate", "Participation", "PrivacyWarning", "Refused"),

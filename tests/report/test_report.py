@@ -63,6 +63,11 @@ def test_every_point_of_the_curve_holds():
         assert epsilon == found.epsilon_at(delta)
 
 
+def test_the_curve_of_a_gaussian_is_that_gaussians_mu():
+    attack = Attack(certificate(GaussianKind(0.5, 0.5), 3.0, 1e-6))
+    assert attack.mu == pytest.approx(0.5, rel=1e-3)
+
+
 # ------------------------------------------------------------ how sure
 def records(n=3000):
     rng = np.random.default_rng(0)

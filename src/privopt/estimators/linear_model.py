@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted
@@ -25,7 +24,7 @@ from privopt.engines.here import Here
 from privopt.estimators.bounds import ColumnBounds
 from privopt.estimators.chunked_fit import bare, example_targets, oracles_of, refuse_whole
 from privopt.estimators.confidence import Confident, reported
-from privopt.estimators.frames import column, validated
+from privopt.estimators.frames import column, validated, without_missing
 from privopt.estimators.parameters import Declared, parameter
 from privopt.estimators.pipelines import learned_before
 from privopt.estimators.portable import Portable
@@ -448,22 +447,7 @@ class LinearModel(Confident, Declared, Portable, ABC):
 
     def _finite(self, X: Any) -> Any:
         """X without missing values: refused, or an empty record's zeros, as ``nan_policy`` says."""
-        entries = X.data if sp.issparse(X) else X
-        with np.errstate(over="ignore", invalid="ignore"):
-            if np.isfinite(entries.sum(dtype=float)) or np.isfinite(entries).all():
-                return X
-        if self.nan_policy == "raise":
-            raise ValueError(
-                "X contains NaN or infinity: remove such rows, or take "
-                'nan_policy="empty" to count them as empty records.'
-            )
-        broken = ~np.isfinite(np.asarray(X.sum(axis=1), dtype=float).ravel())
-        X = X.copy()
-        if sp.issparse(X):
-            X.data[np.repeat(broken, np.diff(X.indptr))] = 0.0
-        else:
-            X[broken] = 0.0
-        return X
+        return without_missing(X, self.nan_policy)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

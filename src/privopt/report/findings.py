@@ -143,6 +143,15 @@ class Findings:
             f"who were not, is right about at most {_up(most)} % of those who were."
         )
 
+    @property
+    def as_gaussian(self) -> str:
+        """The whole curve as one number, in one sentence."""
+        return (
+            f"mu = {round_up(self.attack.mu, 3)}: at deltas from 1e-10 to .9 telling whether one "
+            f"{self.certificate.unit} was there is at least as hard as telling one draw of "
+            f"N(0, 1) from one of N({round_up(self.attack.mu, 3)}, 1)."
+        )
+
     def attacks(self) -> list[tuple[str, str, str]]:
         """False alarms, the most right alarms, and the most that belief can rise to from 1/2."""
         return [

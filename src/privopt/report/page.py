@@ -110,6 +110,7 @@ def _attack(found: Findings, plots: list[dict[str, Any]]) -> str:
             found.attacks(),
             numbers=3,
         )
+        + f"<p>{escape(found.as_gaussian)}</p>"
         + "<p><strong>Cannot:</strong> do better than this table about any one "
         f"{unit}, whatever else is published later from other data.</p>"
         "<p><strong>Can:</strong></p><ul>"
