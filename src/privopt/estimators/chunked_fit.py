@@ -13,9 +13,16 @@ from typing import Any, cast
 import numpy as np
 
 from privopt.engines import Engine
+from privopt.estimators.outcome import publish
+from privopt.facts import Facts
+from privopt.ledger import account_for
+from privopt.noise import source_for
 from privopt.oracle import Oracle, RowBounds
 from privopt.oracle.chunked import ChunkedRows
 from privopt.oracle.dense import DenseRows
+from privopt.planner import public_count
+from privopt.privacy import Budget, Neighbouring
+from privopt.solvers import execute, row_bounds
 from privopt.sources import Dataset
 
 MISSING = (
@@ -127,3 +134,28 @@ def bare(model: Any, data: Dataset) -> Any:
         found.feature_names_in_ = np.array(data.names, dtype=object)
     found.n_features_in_ = len(data.names)
     return found
+
+
+def fit_chunks(model: Any, data: Dataset, engine: Engine) -> Any:
+    """``LinearModel.fit`` for a data set in chunks."""
+    refuse_whole(model, engine)
+    budget = Budget(model.epsilon, model.delta, cast(Neighbouring, model.neighbouring))
+    source, account = source_for(model.random_state), account_for(model.ledger, model.dataset)
+    aside = bare(model, data)
+    (rows, features), targets = data.shape, example_targets(aside)
+    n = public_count(rows, budget, model.n_public)
+    problem = replace(
+        aside._problem(n, features),
+        shaped=aside._shaped(features),
+        intervals=getattr(model, "intervals", False),
+    )
+    width = aside._columns(features)
+    p, repeats = problem.dimension(width), len(targets.labels)
+    plan = model._plan(Facts(problem, n, p, budget.neighbouring, repeats, chunked=True), budget)
+    joint = plan.solver.joint and targets.classes is not None
+    how = {"neighbouring": budget.neighbouring, "source": source}
+    # Unpaid, as the checks of an array are: what is refused here costs nothing.
+    oracles = oracles_of(aside, data, engine, row_bounds(plan), joint, **how)
+    assumptions = (*targets.assumptions, *model._promises, *engine.assumptions)
+    answer, certificate = execute(plan, oracles, source, assumptions=assumptions, account=account)
+    return publish(model, answer, certificate, plan, targets, aside, features, width)

@@ -7,7 +7,6 @@ fit that fails leaves nothing behind.
 
 from __future__ import annotations
 
-import math
 import numbers
 from abc import ABC, abstractmethod
 from dataclasses import replace
@@ -19,16 +18,16 @@ from sklearn.base import clone
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted
 
-from privopt.engines import Engine
 from privopt.engines.here import Here
 from privopt.estimators.bounds import ColumnBounds
-from privopt.estimators.chunked_fit import bare, example_targets, oracles_of, refuse_whole
-from privopt.estimators.confidence import Confident, reported
+from privopt.estimators.chunked_fit import fit_chunks
+from privopt.estimators.confidence import Confident
 from privopt.estimators.frames import column, validated, without_missing
+from privopt.estimators.outcome import publish
 from privopt.estimators.parameters import Declared, parameter
 from privopt.estimators.pipelines import learned_before
 from privopt.estimators.portable import Portable
-from privopt.estimators.shapes import added, published, shaped_columns
+from privopt.estimators.shapes import added, shaped_columns
 from privopt.estimators.targets import Targets
 from privopt.estimators.users import OWNED, refuse_others, rows_that_count
 from privopt.estimators.weights import case_weights
@@ -43,11 +42,10 @@ from privopt.oracle.moments import clip_factors, tamed
 from privopt.planner import choose, public_count
 from privopt.planner.groups import choose_for_group
 from privopt.planner.private_norm import choose_with_private_norm
-from privopt.privacy import Budget, Certificate, Neighbouring
+from privopt.privacy import Budget, Neighbouring
 from privopt.problem import Problem
 from privopt.solvers import Blocks, Plan, execute, row_bounds
 from privopt.solvers.families.parts import in_parts
-from privopt.solvers.solver import Answer
 from privopt.sources import Dataset
 
 _FLOATS = [np.float64, np.float32]
@@ -191,7 +189,7 @@ class LinearModel(Confident, Declared, Portable, ABC):
                 raise ValueError(
                     "a data set in chunks names its target, and has no ids, no weights."
                 )
-            return self._fit_chunks(X, Here() if engine is None else engine)
+            return fit_chunks(self, X, Here() if engine is None else engine)
         if engine is not None:
             raise ValueError("an engine keeps chunks: give a data set, by privopt.dataset(...).")
         unit = "record" if user_ids is None else "user"
@@ -250,73 +248,11 @@ class LinearModel(Confident, Declared, Portable, ABC):
             account=account,
             blocks=self._blocks,
         )
-        return self._publish(answer, certificate, plan, targets, aside, features, X.shape[1])
-
-    def _fit_chunks(self, data: Dataset, engine: Engine) -> Self:
-        """The same for a data set in chunks: see ``chunked_fit``."""
-        refuse_whole(self, engine)
-        budget = Budget(self.epsilon, self.delta, cast(Neighbouring, self.neighbouring))
-        source, account = source_for(self.random_state), account_for(self.ledger, self.dataset)
-        aside = bare(self, data)
-        (rows, features), targets = data.shape, example_targets(aside)
-        n = public_count(rows, budget, self.n_public)
-        problem = replace(
-            aside._problem(n, features),
-            shaped=aside._shaped(features),
-            intervals=getattr(self, "intervals", False),
-        )
-        width = aside._columns(features)
-        p, repeats = problem.dimension(width), len(targets.labels)
-        plan = self._plan(Facts(problem, n, p, budget.neighbouring, repeats, chunked=True), budget)
-        joint = plan.solver.joint and targets.classes is not None
-        how = {"neighbouring": budget.neighbouring, "source": source}
-        # Unpaid, as the checks of an array are: what is refused here costs nothing.
-        oracles = oracles_of(aside, data, engine, row_bounds(plan), joint, **how)
-        assumptions = (*targets.assumptions, *self._promises, *engine.assumptions)
-        answer, certificate = execute(
-            plan, oracles, source, assumptions=assumptions, account=account
-        )
-        return self._publish(answer, certificate, plan, targets, aside, features, width)
+        return publish(self, answer, certificate, plan, targets, aside, features, X.shape[1])
 
     def _columns(self, features: int) -> int:
         """Columns of the rows that the oracle holds."""
         return features
-
-    def _publish(
-        self,
-        answer: Answer,
-        certificate: Certificate,
-        plan: Plan,
-        targets: Targets,
-        aside: Self,
-        features: int,
-        width: int,
-    ) -> Self:
-        """Set attributes: from what was released, and what is public."""
-        problem = plan.facts.problem
-        theta = np.stack(answer.thetas)
-        aside.plan_, aside.n_features_in_, aside._width = plan, features, width
-        coef, intercept = aside._coefficients(theta)
-        shapes = None
-        if answer.tables is not None:
-            names, declared = getattr(aside, "feature_names_in_", None), aside._declared(features)
-            bins = theta[:, features:-1] * self._unit_of_scores()
-            shapes = published(bins, problem.shaped, cast(ColumnBounds, declared), names)
-        for name, value in targets.attributes.items():
-            setattr(self, name, value)
-        self.privacy_, self.plan_, self.n_features_in_ = certificate, plan, features
-        if hasattr(aside, "feature_names_in_"):
-            self.feature_names_in_ = aside.feature_names_in_
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_  # of an earlier fit
-        self._row_map, self._clipped, self.data_norm_ = answer.row_map, answer.clipped, None
-        if hasattr(self, "features"):
-            self.shapes_, self._tables, self._lipschitz = shapes, answer.tables, answer.lipschitz
-        if answer.row_map is None and answer.data_norm != math.inf:
-            self.data_norm_ = answer.data_norm or problem.row_norm
-        self._keep(coef, intercept)
-        self._inference = reported(aside, answer.inference, theta.shape[1])
-        return self
 
     def _design(self, X: Any) -> Any:
         """The rows the oracle holds: X, scaled by its declared bounds."""
