@@ -107,6 +107,10 @@ class LinearModel(Confident, Declared, Portable, ABC):
     feature_names_in_ : ndarray, when X has column names
     """
 
+    plan_: Plan
+    data_norm_: float | None
+    _row_map: Any
+    _clipped: bool
     _classification = False
     _largest = 1.0
     """The public number that weights of records are in units of."""
