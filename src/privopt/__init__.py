@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from privopt.evaluation import evaluate
     from privopt.ledger import Ledger
-    from privopt.planner import plan, prefix_sums, quantile, solve
+    from privopt.planner import plan, prefix_sums, quantile, select, solve
     from privopt.privacy import Budget, Certificate, Participation, PrivacyWarning, Refused
     from privopt.problem import Problem
 
@@ -71,6 +71,7 @@ __all__ = [
     "prefix_sums",
     "quantile",
     "save",
+    "select",
     "solve",
 ]
 
@@ -101,7 +102,7 @@ _HOMES = {
     ),
     "privopt.evaluation": ("evaluate",),
     "privopt.ledger": ("Ledger",),
-    "privopt.planner": ("plan", "prefix_sums", "quantile", "solve"),
+    "privopt.planner": ("plan", "prefix_sums", "quantile", "select", "solve"),
     "privopt.privacy": ("Budget", "Certificate", "Participation", "PrivacyWarning", "Refused"),
     "privopt.problem": ("Problem",),
 }

@@ -166,6 +166,24 @@ def _quantile(
     return make
 
 
+def _select(budget: Budget, generator: Generator) -> Call:
+    low = float(generator.uniform(-1.0, 0.0))
+    if not budget.pure:
+        raise Refused("a choice is pure.")
+
+    def run(X: np.ndarray, y: np.ndarray, source: Any) -> Any:
+        index, certificate = privopt.select(
+            X,
+            bounds=(low, low + 1.0),
+            epsilon=budget.epsilon,
+            neighbouring=budget.neighbouring,
+            random_state=source,
+        )
+        return index, certificate.to_json()
+
+    return Call(run, _pairs(budget, False, 1.0), f"select, from {low:.3g}, {budget}")
+
+
 def _prefix_sums(noise: str) -> Callable[[Budget, Generator], Call]:
     def make(budget: Budget, generator: Generator) -> Call:
         steps = int(generator.integers(2, N + 1))
@@ -361,6 +379,7 @@ ENTRIES: dict[str, tuple[Make, ...]] = {
         for method in METHODS
         for low, high in ((0.005, 0.1), (0.1, 0.9), (0.9, 0.995))
     ),
+    "select": (_select, _select),
     "prefix_sums": tuple(
         _prefix_sums(noise)
         for noise in ("independent", "tree", "honaker", "sqrt_toeplitz", "banded", "blt")

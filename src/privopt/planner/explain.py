@@ -104,11 +104,12 @@ def notes(ranking: Ranking) -> list[str]:
             f"{ranking.facts.loss_name} is not convex: a small excess cannot be promised, only a "
             "nearly stationary point; privacy holds for every solver listed."
         )
-    if any(plan.predicted is not None for plan in ranking.plans):
+    if any(plan.expectation is not None for plan in ranking.plans):
         sentences.append(
-            "Numbers before a bound are mean errors on made-up data of the same shape; no data was "
+            "Numbers before a bound are errors on made-up data of the same shape; no data was "
             "touched for them."
         )
+        sentences += [plan.outlook for plan in ranking.plans[:1] if plan.outlook]
     if ranking.budget.pure and ranking.plans and ranking.best.promised:
         delta = min(1e-6, 0.01 / ranking.facts.n)
         relaxed = rank(ranking.facts, replace(ranking.budget, delta=delta))

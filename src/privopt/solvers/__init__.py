@@ -3,12 +3,14 @@
 from privopt.solvers.catalogue import catalogue, solver_named
 from privopt.solvers.execute import PROGRESS, declare, execute, row_bounds
 from privopt.solvers.frontier import Frontier
+from privopt.solvers.prediction import Prediction
 from privopt.solvers.solver import Plan, Result, Settings, Solver, Tick
 
 __all__ = [
     "PROGRESS",
     "Frontier",
     "Plan",
+    "Prediction",
     "Result",
     "Settings",
     "Solver",

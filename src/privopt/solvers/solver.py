@@ -20,6 +20,7 @@ from privopt.ownership import own_type
 from privopt.privacy import Budget, Certificate
 from privopt.problem import Problem
 from privopt.solvers.frontier import Frontier, frontier
+from privopt.solvers.prediction import Prediction
 from privopt.solvers.specimen import Specimen
 
 Tick = Callable[[int, int], None]
@@ -188,15 +189,17 @@ def entry_bounds(problem: Problem) -> RowBounds:
 class Plan:
     """A solver with its settings, ready to run: public, and made before any data is touched.
 
-    ``predicted`` is the mean excess risk on made-up data of the same shape, where the planner
-    simulated it.
+    ``expectation`` says what it loses on made-up data of the same shape, where the planner can
+    simulate it; that takes a moment, and is done when somebody asks.
     """
 
     solver: Solver
     facts: Facts
     budget: Budget
     settings: Settings
-    predicted: float | None = None
+    expectation: Callable[[], Prediction | None] | None = field(
+        default=None, compare=False, repr=False
+    )
 
     @property
     def name(self) -> str:
@@ -218,6 +221,30 @@ class Plan:
         return (*found, *solver.assumptions(self.facts, self.settings))
 
     @property
+    def prediction(self) -> Prediction | None:
+        """What it loses on made-up data of the same shape; None where that cannot be simulated."""
+        return None if self.expectation is None else self.expectation()
+
+    @property
+    def predicted(self) -> float | None:
+        """Predicted excess of the objective, never above what is proved."""
+        found = self.prediction
+        if found is None:
+            return None
+        return min(found.error, self.settings.bound if self.promised_excess else math.inf)
+
+    @property
+    def outlook(self) -> str | None:
+        """What privacy is expected to cost, in units people know; None if nothing is predicted."""
+        found, loss = self.prediction, self.facts.problem.loss
+        return None if found is None else f"{self.name}: {found.sentence(loss.classification)}"
+
+    @property
+    def promised_excess(self) -> bool:
+        """Whether the bound holds, and is one on the excess."""
+        return self.facts.convex and self.solver.promise == "excess"
+
+    @property
     def promised(self) -> bool:
         """Whether the bound holds: one on the excess is proved for convex losses only."""
         return self.facts.convex or self.solver.promise == "stationarity"
@@ -233,7 +260,7 @@ class Plan:
             budget = replace(self.budget, epsilon=epsilon, delta=delta)
             return self.name, self.error_at(replace(self.facts, n=n), budget)
 
-        source = "bound" if self.predicted is None else "simulation"
+        source = "bound" if self.expectation is None else "simulation"
         at = self.budget
         return frontier(predict, at.epsilon, at.delta, self.facts.n, epsilons, source)
 
@@ -241,8 +268,8 @@ class Plan:
         """Predicted error of the same solver on other facts; infinite where it refuses."""
         if self.solver.refuse(facts, budget) is not None:
             return math.inf
-        bound = self.solver.replanned(facts, budget, self.settings).bound
-        return bound if self.predicted is None else bound * self.predicted / self.settings.bound
+        bound, predicted = self.solver.replanned(facts, budget, self.settings).bound, self.predicted
+        return bound if predicted is None else bound * predicted / self.settings.bound
 
 
 @dataclass(frozen=True)
