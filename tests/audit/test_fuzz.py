@@ -1,4 +1,4 @@
-"""One covering of the fuzz table; ``python -m tests.audit.fuzz 20`` makes twenty."""
+"""Half a covering of the fuzz table; ``python -m tests.audit.fuzz 20`` makes twenty whole ones."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from . import fuzz
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_one_covering_finds_nothing():
-    found = list(fuzz.sweep(0))
-    assert len(found) > 150
+def test_half_a_covering_finds_nothing():
+    found = list(fuzz.sweep(0, most=240))
+    assert len(found) > 200
     assert {trial.entry for trial, _ in found} == set(fuzz.ENTRIES)
     assert {trial.cell for trial, _ in found} == set(fuzz.CELLS)
     assert {str(trial): text for trial, text in found if text} == {}
@@ -29,7 +29,7 @@ def test_one_covering_finds_nothing():
 def test_the_table_is_not_blind(monkeypatch, cell, what):
     """An entry that does not clip, one that quotes what it saw, one that lets infinity out."""
 
-    def leaky(X, y):
+    def leaky(X, y, bound):
         value = float(X[0, 0])
         if value == fuzz.CANARY:
             raise ValueError(f"what is {value}?")

@@ -83,6 +83,7 @@ def test_the_certificate_pays_for_the_random_number_of_runs(delta, law, relation
             classes=[False, True],
             n_public=480,
             random_state=0,
+            solver=search.best_estimator_.solver,
             **search.best_params_,
         )
         .fit(X[:480], Y[:480])
@@ -284,3 +285,27 @@ def test_no_run_at_all_is_possible_with_a_poisson_law():
     )
     with pytest.raises(Refused, match="no candidate was drawn"):
         search.fit(X, Y)
+
+
+@pytest.mark.parametrize("home", ["pandas", "polars", "pyarrow"])
+@pytest.mark.filterwarnings("ignore")
+def test_what_a_candidate_costs_is_found_without_a_record(home):
+    """In a frame of NaN every reading of a record shows: it was fitted to the first row, for the
+    sake of the columns' names."""
+    from privopt.audit.replay import Tape
+    from privopt.mechanisms import HOOK
+
+    frames = pytest.importorskip(home)
+    make = frames.table if home == "pyarrow" else frames.DataFrame
+    frame = make({name: np.full(30, np.nan) for name in ("a", "b")})
+    model = LogisticRegression(classes=[0, 1], nan_policy="empty", solver="output_perturbation")
+    search = PrivateSearchCV(model, {"data_norm": [1.0, 2.0]}, epsilon=1.0, random_state=0)
+    tape = Tape()
+    token = HOOK.set(tape)
+    try:
+        search.fit(frame, np.arange(30) % 2)
+    finally:
+        HOOK.reset(token)
+    made_up = [one.payload.rows for one in tape.releases if hasattr(one.payload, "rows")]
+    assert made_up
+    assert all(rows.active().all() for rows in made_up)

@@ -106,6 +106,24 @@ def test_one_real_number_for_each_record(loss: Logistic) -> None:
         met(loss)
 
 
+class Failing(Apart):
+    """Fails on one record, and says another number of things of a second."""
+
+    def slope(self, z, y):  # type: ignore[no-untyped-def]
+        if 2.9 < z.max() < 3.1:
+            raise ValueError(f"what is {z}?")
+        return super().slope(z, y) if z.max() > -2.9 else np.ones((2, 2))
+
+
+def test_a_record_on_which_a_loss_fails_counts_as_zero() -> None:
+    """A refusal would tell that this record is there."""
+    loss, honest = met(Failing()), met(Apart())
+    assert type(loss) is Guarded
+    found, wanted = loss.slope(Z, Y), honest.slope(Z, Y)
+    np.testing.assert_array_equal(found[1:-1], wanted[1:-1])
+    assert found[0] == found[-1] == 0.0
+
+
 def test_no_loss_edits_what_it_is_given() -> None:
     with pytest.raises(ValueError, match="read-only"):
         met(Editing())

@@ -89,6 +89,17 @@ def _train(noise: str, batches: str, **more: Any) -> Any:
     return private.certificate()
 
 
+def _rounds(**more: Any) -> Any:
+    from privopt.federated import Server
+
+    server = Server(np.zeros(3), rounds=4, report_goal=10, clip_norm=0.5, **APPROXIMATE, **more)
+    for _ in range(4):
+        for person in server.begin_round(range(len(X))):
+            server.answer(person, X[person])
+        server.end_round()
+    return server.certificate()
+
+
 def _evaluate(**more: Any) -> Any:
     model = LinearSVC().fit(X, TWO)
     return privopt.evaluate(model, X, TWO, 0.5, **more).certificate
@@ -112,6 +123,9 @@ ROADS = {
     "select": _select,
     "prefix_sums": partial(_sums, 120),
     "prefix_sums, open-ended": partial(_sums, None),
+    "federated": partial(_rounds, min_separation=2),
+    "federated, adaptive": partial(_rounds, min_separation=2, noise="tree", adaptive=0.5),
+    "federated, sampled": partial(_rounds, population=len(X), noise="banded"),
     "torch": partial(_train, "independent", "poisson"),
     "torch, banded": partial(_train, "banded", "poisson"),
     "torch, fixed": partial(_train, "blt", "fixed"),

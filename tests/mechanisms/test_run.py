@@ -153,7 +153,7 @@ def test_whether_it_was_private_is_what_the_source_says():
 
 def test_every_public_way_to_a_certificate_is_travelled_here():
     reached = {re.split(r"[ ,]", road)[0] for road in ROADS}
-    assert reached | NO_FIT == set(privopt.__all__) | {"torch"}
+    assert reached | NO_FIT == set(privopt.__all__) | {"torch", "federated"}
 
 
 @pytest.mark.parametrize("road", ROADS)
@@ -210,7 +210,9 @@ def test_a_ledger_is_charged_what_was_declared(tmp_path, monkeypatch, road):
         return reserve(self, planned, budget, **named)
 
     monkeypatch.setattr(Dataset, "reserve", watched)
-    ledger = Ledger.create(tmp_path / "l", 20.0, 1e-2, dataset="people", composition="basic")
+    how = {"dataset": "people", "composition": "basic"}
+    how["unit"] = "user" if road.startswith("federated") else "record"
+    ledger = Ledger.create(tmp_path / "l", 20.0, 1e-2, **how)
     certificate = travelled(road, ledger=ledger, dataset="people")
     ((run, cells),) = charged
     assert isinstance(run, Run)

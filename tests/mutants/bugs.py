@@ -77,6 +77,7 @@ from .mutant import Mutant
 from .nonconvex import nonconvex
 from .processes import processes
 from .regressions import regressions
+from .rounds import rounds
 from .runs import runs
 from .streams import streams
 from .torch_bugs import training
@@ -1231,6 +1232,7 @@ ALL: list[Mutant] = [
         models,
         further,
         users,
+        rounds,
         classes,
         tuning,
         regressions,

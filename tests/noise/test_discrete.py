@@ -260,12 +260,14 @@ def test_the_number_of_random_words_does_not_depend_on_what_is_drawn(sampler):
     class Counting(SeededSource):
         @property
         def noise(self):
-            source = super().noise
+            source = super().noise.bit_generator
 
             class Generator:
-                def integers(self, low, high, shape, dtype):
-                    asked.append(shape)
-                    return source.integers(low, high, shape, dtype=dtype)
+                bit_generator = property(lambda self: self)
+
+                def random_raw(self, count):
+                    asked.append(count)
+                    return source.random_raw(count)
 
             return Generator()
 
@@ -273,3 +275,17 @@ def test_the_number_of_random_words_does_not_depend_on_what_is_drawn(sampler):
         sampler(Counting(seed), 1000)
     assert len(asked) == 20
     assert len(set(asked)) == 1
+
+
+def test_raw_words_are_the_generators_integers():
+    """The secure generator's, too: 64 bits each, whatever was drawn before."""
+    from numpy.random import Generator
+    from randomgen import AESCounter
+
+    for make in (lambda: Generator(AESCounter(key=7)), lambda: SeededSource(7).noise):
+        one, other = make(), make()
+        for generator in (one, other):
+            generator.standard_normal(3)
+            generator.random(1, dtype=np.float32)
+        words = one.integers(0, 2**64, 50, dtype=np.uint64)
+        assert np.array_equal(words, other.bit_generator.random_raw(50))

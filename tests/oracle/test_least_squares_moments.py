@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize
 
+import privopt.oracle.moments as room
 from privopt.noise import SilentSource
 from privopt.numerics.trust_region import svec
 from privopt.oracle import LeastSquaresMoments, Oracle, RowBounds
+from privopt.oracle.moments import FINE, onto
 from privopt.oracle.sealed import KEY
 
 BOUNDS = RowBounds(2.0, 0.5)
@@ -46,8 +49,8 @@ def test_an_empty_record_contributes_nothing():
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 @pytest.mark.parametrize("resolution", [2.0**20, 2.0**33])
-def test_integers_are_the_sum_cut_off_record_by_record(kind, resolution):
-    """Within a step and the shortening of each record, in any order, whatever the layout."""
+def test_integers_are_the_sum_of_records_but_for_a_step(kind, resolution):
+    """Within the shortening of each record, in any order, whatever the layout."""
     rng = np.random.default_rng(2)
     X, y = 3 * rng.standard_normal((300, 4)), 2 * rng.standard_normal(300)
     X[7], y[8] = np.nan, np.nan
@@ -66,23 +69,51 @@ def test_integers_are_the_sum_cut_off_record_by_record(kind, resolution):
         return sealed.open(KEY), sealed.sensitivity.grid
 
     found, grid = counts(X, y)
-    size = math.sqrt(found.size) * grid.step
-    shortened = size + 1e-12  # of each record, relatively
+    shortened = 2 * math.sqrt(found.size) * grid.step + 8 / FINE  # of each record, relatively
     np.testing.assert_allclose(
-        found * grid.step, moments(X, y).open(KEY), atol=300 * (grid.step + shortened)
+        found * grid.step, moments(X, y).open(KEY), atol=grid.step + 300 * shortened
     )
     order = rng.permutation(300)
     assert np.array_equal(counts(X[order], y[order])[0], found)
     assert np.array_equal(counts(np.asfortranarray(X), y)[0], found)
     parts = [counts(X[i : i + 1], y[i : i + 1])[0] for i in range(300)]
-    assert np.array_equal(np.sum(parts, axis=0), found)
+    assert np.abs(np.sum(parts, axis=0) - found).max() <= 301
+
+
+def test_sums_come_onto_the_grid_within_one_step_of_what_they_are():
+    """In floating point and, where that has no room, exactly; and by as much for a neighbour."""
+    for size, factor in ((2**40, 2.0**-9 / 3), (2**60, 2.0**-3 / 3), (2**62, 0.1)):
+        sums = np.array([size, size + 1, size + 1000, -size, 0, 1])
+        found = onto(sums, np.full(6, factor))
+        for one, other in zip(found.tolist(), sums.tolist(), strict=True):
+            assert abs(one - other * Fraction(factor)) <= 1
+        whole = onto(sums.astype(object), np.full(6, factor))
+        assert np.array_equal(found, whole)
+
+
+def test_blocks_add_up_whatever_their_number(monkeypatch):
+    """So many that an integer of 64 bits would wrap are added up as Python's."""
+    X, y = np.ones((40, 2)), np.ones(40)
+    oracle = Oracle.over(
+        X, y, neighbouring="zero_out", bounds=BOUNDS, source=SilentSource(), classification=False
+    )
+
+    def counts():
+        query = LeastSquaresMoments(BOUNDS, 1.5)
+        return oracle.everything().ask(query, resolution=2.0**20).open(KEY)
+
+    plain = counts()
+    monkeypatch.setattr(room, "HEIGHT", 3)
+    assert np.array_equal(counts(), plain)
+    monkeypatch.setattr(room, "MOST", 0.0)
+    assert np.array_equal(counts(), plain)
 
 
 def test_integers_of_records_and_of_two_records_obey_their_bounds():
     """Unit rows at an angle of 60 degrees and opposite labels are the worst pair."""
     query, rng = LeastSquaresMoments(BOUNDS, 1.5), np.random.default_rng(3)
 
-    def count(x, label, resolution=64.0, relation="replace_one"):
+    def count(x, label, resolution=1024.0, relation="replace_one"):
         oracle = Oracle.over(
             np.atleast_2d(x),
             np.array([label]),
@@ -99,8 +130,8 @@ def test_integers_of_records_and_of_two_records_obey_their_bounds():
         other = one + rng.uniform(0, 2) * rng.standard_normal(3)
         pair = count(9 * one, 9.0) - count(9 * other, -9.0)
         worst = max(worst, float(np.linalg.norm(pair)))
-        assert np.linalg.norm(count(9 * one, 9.0, relation="zero_out")) <= 64.0
-    assert 0.85 * 64 < worst <= 64.0
+        assert np.linalg.norm(count(9 * one, 9.0, relation="zero_out")) <= 1024.0
+    assert 0.85 * 1024 < worst <= 1024.0
 
 
 def contribution(v, label_bound):

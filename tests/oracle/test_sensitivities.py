@@ -10,16 +10,18 @@ import numpy as np
 import pytest
 
 import privopt.oracle as room
-from privopt.losses import Absolute, Huber, Softmax
+from privopt.losses import Absolute, EuclideanDistance, Huber, Softmax
 from privopt.noise import SilentSource
 from privopt.oracle import (
     ClassCounts,
     ClassGradient,
     ClippedGradient,
+    ClippedVectorGradient,
     ColumnHistograms,
     CoordinateClippedGradient,
     CountPositive,
     CountRecords,
+    Embedded,
     GradientDifference,
     GramGradient,
     LabelMoments,
@@ -165,6 +167,22 @@ CASES = [
         record((3, 3), 0),
         (record((3, 3), 0), record((3, -3), 0)),
         (1.8, 3.6),
+    ),
+    (
+        ClippedVectorGradient(EuclideanDistance(), 0.75),
+        BALL,
+        (0, 0),
+        record((2, 0), 1),
+        (record((2, 0), 1), record((-2, 0), 1)),
+        (0.75, 1.5),
+    ),
+    (
+        Embedded(RowSum(2.0), 1, 4),
+        BALL,
+        (0, 0),
+        record((9, 0), 1),
+        (record((9, 0), 1), record((-9, 0), 1)),
+        (1, 2),
     ),
 ]
 BOUND_IN_PARTS = {Moments}

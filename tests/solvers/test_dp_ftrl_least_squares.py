@@ -41,7 +41,8 @@ def linear(n, p, seed=0, size=0.5, noise=0.1):
 @pytest.mark.parametrize("steps", [1, 13])
 @pytest.mark.parametrize("radius", [0.3, 5.0])
 def test_without_noise_it_is_ridge_regression_on_the_ball(steps, radius):
-    """Intercept, the problem's own ridge, and a ball that cuts the solution off."""
+    """Intercept, the problem's own ridge, a ball that cuts the solution off; rows and labels are
+    rounded to one part in two million."""
     X, y, _ = linear(400, 3, noise=0.3)
     problem = Problem(Squared(), L2Ball(radius), intercept=0.4, l2=0.05)
     facts = Facts(problem, 400, 4, "zero_out")
@@ -54,12 +55,12 @@ def test_without_noise_it_is_ridge_regression_on_the_ball(steps, radius):
     full = np.column_stack([X, np.full(400, 0.4)])
     gradient = full.T @ (full @ theta - y) / 400 + 0.05 * theta
     if np.linalg.norm(theta) < radius * (1 - 1e-9):
-        assert np.linalg.norm(gradient) < 1e-9
+        assert np.linalg.norm(gradient) < 3e-7
     else:
         assert radius == 0.3
         pull = -(gradient @ theta) / (theta @ theta)
         assert pull > 0
-        np.testing.assert_allclose(gradient, -pull * theta, atol=1e-9)
+        np.testing.assert_allclose(gradient, -pull * theta, atol=3e-7)
 
 
 @pytest.mark.parametrize(("relation", "factor"), [("zero_out", 1.0), ("replace_one", 1.5)])

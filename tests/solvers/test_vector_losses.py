@@ -296,3 +296,23 @@ def test_the_enclosure_holds_the_sum():
         for j in range(4)
     ]
     assert np.linalg.norm(found.value - exact) <= found.error < 1e-8
+
+
+class Failing(Cubes):
+    """Fails on one record, and answers in another shape of a second."""
+
+    def gradient(self, theta, X, y):
+        if X[0, 0] == 0.123:
+            raise ValueError(f"what is {X[0]}?")
+        return super().gradient(theta, X, y) if X[0, 0] != 0.456 else np.ones((2, 2))
+
+
+def test_a_record_on_which_a_loss_of_ones_own_fails_counts_as_zero():
+    """A refusal would tell that this record is there."""
+    X = rows(30)
+    X[3, 0], X[7, 0] = 0.123, 0.456
+    loss = GuardedVector(Failing())
+    found = loss.gradient(np.ones(3), X, np.zeros(30))
+    wanted = GuardedVector(Cubes()).gradient(np.ones(3), X, np.zeros(30))
+    wanted[[3, 7]] = 0.0
+    np.testing.assert_array_equal(found, wanted)

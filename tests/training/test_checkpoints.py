@@ -237,6 +237,39 @@ def test_steps_between_a_checkpoint_and_a_crash_are_charged_again(tmp_path):
     assert ledger.dataset("d").spent[0] == again  # nobody was in the last one
 
 
+class Mixing(torch.nn.Module):
+    """Mixes batches from some size on."""
+
+    def __init__(self, least):
+        super().__init__()
+        self.inner, self.least = net(), least
+
+    def forward(self, x):
+        return self.inner(x - x.mean(0) if len(x) >= self.least else x)
+
+
+@pytest.mark.parametrize("least", [3, 10])
+def test_a_first_step_that_public_facts_refuse_costs_nothing(least, tmp_path):
+    """What the records themselves show is paid for, once: the same run goes on without the fault.
+    Made-up batches hold up to sixteen rows, and those of the loader ten."""
+    ledger = charged(tmp_path)
+    choices = {"noise": "independent", "batches": "fixed", "random_state": None}
+    model = Mixing(least if least < 10 else 10**6)
+    private = training(model, ledger=ledger, dataset="d", **choices)
+    x, y = next(iter(private.loader))
+    loss = cross_entropy if least < 10 else (lambda out, y: cross_entropy(out - out.mean(0), y))
+    with pytest.raises(Refused):
+        private.step(loss, x, targets=y)
+    spent = ledger.dataset("d").spent[0]
+    assert (spent == 0.0) is (least < 10)
+    assert private.epsilon_spent() == 0.0
+    model.least = 10**6
+    private.step(cross_entropy, x, targets=y)
+    once = ledger.dataset("d").spent[0]
+    assert once == spent or spent == 0.0
+    assert once > 0.0
+
+
 def test_a_short_budget_refuses_the_second_leg_before_anything_is_released(tmp_path):
     ledger = charged(tmp_path, epsilon=2.1)
     choices = {"noise": "independent", "random_state": None, "ledger": ledger, "dataset": "d"}

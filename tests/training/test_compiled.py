@@ -30,6 +30,40 @@ def test_a_compiled_step_is_the_same_step(microbatch):
     torch.testing.assert_close(*ends)
 
 
+def test_a_sum_that_began_before_the_checks_is_the_same_sum(monkeypatch):
+    """And one that began with another graph than the right one is dropped."""
+    ends, begun = [], []
+    real = CompiledSum.begin
+
+    def begin(self, *given):
+        real(self, *given)
+        begun.append(self._begun is not None)
+
+    for way in (begin, lambda self, *given: None):
+        monkeypatch.setattr(CompiledSum, "begin", way)
+        private = training(random_state=3, compile="eager", clip_norm=0.3)
+        private.model.append(nn.Identity())
+        for number, (x, y) in enumerate(private.loader):
+            if number == 3:
+                private.model[1] = nn.ReLU()
+            scale = 2.0 if number > 4 else 1.0
+            private.step(lambda out, y, scale=scale: scale * cross_entropy(out, y), x, targets=y)
+        ends.append(weights(private.model))
+    assert len(begun) >= 5
+    assert all(begun)
+    torch.testing.assert_close(*ends)
+
+
+def test_a_sum_that_began_is_not_taken_for_other_rows():
+    private = training(random_state=3, compile="eager", clip_norm=0.3)
+    run(private)
+    compiled, (x, y) = private._compiled, next(iter(private.loader))
+    right = compiled.clipped_sum(cross_entropy, (x,), {}, (y,), len(x)).clone()
+    compiled.begin(((2 * x,), {}, (y,)), len(x))
+    found = compiled.clipped_sum(cross_entropy, (x,), {}, (y,), len(x))
+    assert torch.equal(found, right)
+
+
 def test_a_compiled_step_drops_what_is_not_finite():
     dataset = data()
     dataset.tensors[0][::3] = math.nan

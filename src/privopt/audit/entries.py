@@ -16,6 +16,7 @@ from sklearn import linear_model
 import privopt
 from privopt.audit.fits import LABELS, estimators, readable, settled
 from privopt.audit.neighbours import Pair, searched_pairs
+from privopt.audit.trainings import federated_rounds, trained_model
 from privopt.facts import Facts
 from privopt.geometry import Box, L1Ball, L2Ball, Simplex, WholeSpace
 from privopt.losses import Absolute, Huber, Logistic, SmoothedHinge, Squared, Welsch
@@ -326,45 +327,30 @@ def _evaluate(classes: int) -> Callable[[Budget, Generator], Call]:
 
 def _torch(noise: str) -> Callable[[Budget, Generator], Call]:
     def make(budget: Budget, generator: Generator) -> Call:
-        import torch
-        from torch.nn import Linear
-        from torch.utils.data import DataLoader, TensorDataset
-
-        from privopt.noise.random_numbers import same_random_numbers
-        from privopt.torch import make_private
-
         clip = float(10 ** generator.uniform(-2, 1))
         size = int(generator.integers(4, N))
 
         def run(X: np.ndarray, y: np.ndarray, source: Any) -> Any:
-            # Missing values make an example empty; a label is a number in the loss.
-            records = TensorDataset(torch.from_numpy(X), torch.from_numpy(y))
-            with same_random_numbers():
-                model = Linear(P, 1).double()
-            n = len(X) if budget.neighbouring != "add_remove" else N
-            private = make_private(
-                model,
-                torch.optim.SGD(model.parameters(), 0.5),
-                DataLoader(records, batch_size=min(size, n)),
-                epsilon=budget.epsilon,
-                delta=budget.delta,
-                epochs=2,
-                clip_norm=clip,
-                noise=noise,
-                neighbouring=budget.neighbouring,
-                n_public=N if budget.neighbouring == "add_remove" else None,
-                random_state=int(source.noise.integers(2**31)),
-            )
-            for x, t in private.loader:
-                private.step(
-                    lambda out, t: torch.nn.functional.softplus(-out[:, 0] * t), x, targets=t
-                )
-            weights = [part.detach().numpy() for part in private.model.parameters()]
-            return weights, private.certificate().to_json()
+            return trained_model(X, y, source, budget, noise, clip, size, N)
 
         pairs = _pairs(budget, True, 1.0)[::3]
         pairs = [pair for pair in pairs if min(len(pair.first[0]), len(pair.second[0])) > 4]
         return Call(run, pairs, f"make_private, {noise}, clip_norm={clip:.3g}, {budget}")
+
+    return make
+
+
+def _rounds(noise: str) -> Callable[[Budget, Generator], Call]:
+    def make(budget: Budget, generator: Generator) -> Call:
+        clip = float(10 ** generator.uniform(-2, 1))
+        goal, apart = (int(generator.integers(1, most)) for most in (N // 2, 4))
+        adaptive = None if generator.random() < 0.5 else float(generator.uniform(0.1, 0.9))
+
+        def run(X: np.ndarray, y: np.ndarray, source: Any) -> Any:
+            return federated_rounds(X, source, budget, noise, clip, goal, apart, adaptive)
+
+        said = f"Server {noise}, goal {goal}, clip_norm={clip:.3g}, {adaptive=}, {budget}"
+        return Call(run, _pairs(budget, False, clip), said)
 
     return make
 
@@ -414,6 +400,7 @@ ENTRIES: dict[str, tuple[Make, ...]] = {
     "SparseLogisticRegression": (_estimator("SparseLogisticRegression", _nothing),),
     "PrivateERM": (_estimator("PrivateERM", _nothing),),
     "evaluate": (_evaluate(0), _evaluate(2), _evaluate(3)),
+    "federated.Server": tuple(_rounds(noise) for noise in ("independent", "tree", "banded", "blt")),
     "torch.make_private": tuple(_torch(noise) for noise in ("independent", "banded", "blt")),
 }
 """Public names, and the calls by which they are tried."""

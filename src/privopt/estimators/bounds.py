@@ -9,6 +9,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from privopt.oracle.bounded_columns import BoundedColumns, one_if_equal
+
+LARGE = 1 << 20
+"""Bytes of a matrix that is not worth a copy."""
+
 
 @dataclass(frozen=True, eq=False)
 class ColumnBounds:
@@ -56,6 +61,13 @@ class ColumnBounds:
     def scale(self) -> np.ndarray:
         return np.maximum(np.abs(self.high - self.shift), np.abs(self.low - self.shift))
 
+    def over(self, X: Any) -> Any:
+        """The same as ``apply``, read block by block where the matrix is dense and finite."""
+        if not isinstance(X, np.ndarray) or X.dtype.kind != "f" or X.nbytes < LARGE:
+            return self.apply(X)
+        found = BoundedColumns.over(X, self.low, self.high, self.shift, self.scale)
+        return self.apply(X) if found is None else found
+
     def apply(self, X: Any) -> Any:
         """A bounded copy of X in its own precision; NaN stays NaN, and infinity becomes it."""
         if sp.issparse(X):
@@ -71,7 +83,7 @@ class ColumnBounds:
             return X
         with np.errstate(all="ignore"):
             wild = None if np.isfinite(X.sum()) else np.isinf(X)
-        low, high = (_one_if_equal(side.astype(X.dtype)) for side in (self.low, self.high))
+        low, high = (one_if_equal(side.astype(X.dtype)) for side in (self.low, self.high))
         X = np.clip(X, low, high)
         if wild is not None:
             X[wild] = np.nan
@@ -80,8 +92,3 @@ class ColumnBounds:
         if (self.scale != 1).any():
             X /= self.scale.astype(X.dtype)
         return X
-
-
-def _one_if_equal(values: np.ndarray) -> Any:
-    """One number in place of many equal ones: columns need not be told apart."""
-    return values.flat[0] if values.size and (values == values.flat[0]).all() else values

@@ -37,14 +37,44 @@ def validated(estimator: Any, X: Any, **checks: Any) -> Any:
     refusal = None
     try:
         return validate_data(estimator, concrete(X), **checks)
+    except OverflowError:
+        refusal = ValueError("X contains infinity or a value too large for double precision.")
     except (TypeError, ValueError) as error:
         refusal = type(error)(_withheld(str(error)))
     raise refusal  # here and not above: a chained error would hold on to the data
 
 
 def column(y: Any) -> np.ndarray:
-    """``y`` as one column."""
-    return column_or_1d(np.asarray(concrete(y, "y")), warn=True)
+    """``y`` as one column; no cell decides how another is read, and none is quoted."""
+    y = concrete(y, "y")
+    found = None
+    try:
+        found = np.asarray(y)
+    except Exception:
+        found = None  # a list of unequal cells, which the error would quote
+    if isinstance(y, (list, tuple)) and (found is None or _made_texts(found, y)):
+        found = apart(y)
+    if found is None or found.ndim == 0:
+        raise ValueError("y must be an array with one label for each record.")
+    if found.dtype.kind == "c":
+        raise ValueError("Complex data not supported: y must hold real numbers or labels.")
+    return column_or_1d(found, warn=True)
+
+
+def apart(cells: Any) -> np.ndarray:
+    """Cells of a list in an array that leaves each of them as it is."""
+    found = np.empty(len(cells), dtype=object)
+    for i, cell in enumerate(cells):
+        found[i] = cell
+    return found
+
+
+def _made_texts(found: np.ndarray, cells: Any) -> bool:
+    """Whether NumPy turned numbers into texts because one of the cells is a text."""
+    kinds = {"U": str, "S": bytes}
+    if found.dtype.kind not in kinds or found.ndim != 1:
+        return False
+    return not all(isinstance(cell, kinds[found.dtype.kind]) for cell in cells)
 
 
 KNOWN = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -82,8 +83,10 @@ def class_targets(y: np.ndarray, declared: Any, name: str) -> Targets:
         assumptions = ("the list of classes was read from y and is taken to be public",)
     else:
         classes = np.unique(np.asarray(declared))
-        index = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
-        if not np.array_equal(classes[index], y):
+        index = None
+        with suppress(Exception):  # a text among numbers has no place in their order
+            index = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+        if index is None or not np.array_equal(classes[index], y):
             raise ValueError(
                 "y holds a label that is not in classes: declare every label, or leave "
                 "classes=None to read them from y."

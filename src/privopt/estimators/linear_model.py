@@ -221,7 +221,7 @@ class LinearModel(Portable, ABC):
     def _design(self, X: Any) -> Any:
         """The rows the oracle holds: X, scaled by its declared bounds."""
         declared = self._declared(X.shape[1])
-        return X if declared is None else declared.apply(X)
+        return X if declared is None else declared.over(X)
 
     def _undesigned(
         self, coef: np.ndarray, intercept: np.ndarray, features: int

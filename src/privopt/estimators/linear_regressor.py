@@ -124,7 +124,7 @@ def numbers_of(y: np.ndarray) -> np.ndarray:
     if y.dtype.kind in "biuf":
         found = y
     elif y.dtype.kind == "O":
-        with suppress(TypeError, ValueError):
+        with suppress(Exception):
             found = y.astype(float)
     if found is None:  # raised here, because NumPy's own message quotes the data
         raise ValueError("y must hold real numbers.")

@@ -165,9 +165,12 @@ class PrivateERM(LinearModel):
 
     # ------------------------------------------------------------ what the problem says
     @property
-    def data_norm(self) -> float:
-        """The problem's row bound."""
+    def data_norm(self) -> float | None:
+        """The problem's row bound, if it was given."""
         return self._given().data_norm
+
+    def _unit_norm(self) -> float:
+        return self._given().over(self.n_features_in_).row_norm
 
     @property
     def _classification(self) -> bool:  # type: ignore[override]

@@ -16,7 +16,13 @@ from privopt.estimators.frames import concrete
 from privopt.estimators.linear_model import LinearModel
 from privopt.estimators.pipelines import learned_before
 from privopt.estimators.scoring import Scoring, assumed_of, check_scoring
-from privopt.estimators.search_run import SearchRun, calibrated, fit_nothing, together
+from privopt.estimators.search_run import (
+    SearchRun,
+    calibrated,
+    fit_nothing,
+    settled_solver,
+    together,
+)
 from privopt.ledger import account_for
 from privopt.mechanisms import BestOf, Run, Steps
 from privopt.noise import Source, source_for
@@ -167,8 +173,14 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         if self._reads_classes():
             public["classes"] = np.unique(y)
 
+        # At another epsilon another solver may be better: settled once, costs have no jumps.
+        solvers = [
+            settled_solver(self._made(one, {**public, "epsilon": budget.epsilon / 3}), X, y)
+            for one in candidates
+        ]
+
         def made(which: int, epsilon: float) -> LinearModel:
-            return self._made(candidates[which], {**public, "epsilon": epsilon})
+            return self._made(candidates[which], {**public, **solvers[which], "epsilon": epsilon})
 
         per_run, losses, of_fits = calibrated(made, len(candidates), (X, y), budget, count)
         if self._reads_classes():

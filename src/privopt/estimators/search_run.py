@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils import _safe_indexing
 
 from privopt.estimators.linear_model import LinearModel
 from privopt.estimators.linear_regressor import LinearRegressor
@@ -130,12 +129,27 @@ def fit_nothing(model: LinearModel, X: Any, y: np.ndarray) -> LinearModel:
         labels = np.full(2, sum(model._ends()) / 2)
     elif classes is None:
         labels = np.unique(y)
-    empty = np.zeros((len(labels), X.shape[1]))
-    # Bounds by column names need a frame, of which nothing but the names is used.
-    rows = empty if not hasattr(X, "columns") else _safe_indexing(X, np.zeros(len(labels), int))
+    rows = _zeros_like(X, len(labels))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         return model.set_params(random_state=0).fit(rows, labels)
+
+
+def settled_solver(model: LinearModel, X: Any, y: np.ndarray) -> dict[str, str]:
+    """What a plan for these public facts chose, where the choice was left open."""
+    if model.get_params().get("solver") != "auto":
+        return {}
+    plan = getattr(fit_nothing(model, X, y), "plan_", None)
+    return {} if plan is None else {"solver": plan.name}
+
+
+def _zeros_like(X: Any, count: int) -> Any:
+    """So many rows of zeros, in a frame where bounds by column names need one: no record of X."""
+    if not hasattr(X, "columns"):
+        return np.zeros((count, X.shape[1]))
+    if hasattr(X, "column_names"):  # pyarrow
+        return type(X).from_pydict({name: np.zeros(count) for name in X.column_names})
+    return type(X)({name: np.zeros(count) for name in X.columns})
 
 
 def calibrated(

@@ -9,10 +9,10 @@ from typing import Any, Self, cast
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import RegressorMixin, clone
-from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted
 
 from privopt.estimators.frames import column, validated
+from privopt.estimators.linear_regressor import numbers_of
 from privopt.estimators.pipelines import learned_before
 from privopt.estimators.portable import Portable
 from privopt.estimators.users import OWNED, refuse_others, rows_that_count
@@ -176,14 +176,7 @@ class SparseLeastSquares(RegressorMixin, SparseLinear):
             raise ValueError(f"y_bound must be positive and finite, got {self.y_bound!r}.")
         clip = self._largest_residual() if self.residual_clip is None else self.residual_clip
         X, y = self._validated(X, y)
-        try:
-            y = y.astype(float)
-        except (TypeError, ValueError):
-            y = None
-        if y is None:  # raised here, so that no message holds on to a label
-            raise ValueError("y must hold numbers.")
-        assert_all_finite(y, input_name="y")
-        y = np.clip(y, -self.y_bound, self.y_bound)
+        y = np.clip(numbers_of(y), -self.y_bound, self.y_bound)
         self._fit(X, y, Squared(residual_clip=clip), (), user_ids)
         self.coef_, self.intercept_ = self._coef, self._offset
         return self

@@ -16,7 +16,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from sklearn.base import BaseEstimator, is_regressor
 
-from privopt.estimators.frames import column, concrete
+from privopt.estimators.frames import apart, column
 from privopt.estimators.users import OWNED, rows_that_count
 from privopt.evaluation.bins import ScoreBins
 from privopt.evaluation.evaluation import MEANING, Evaluation, Layout
@@ -30,6 +30,7 @@ from privopt.evaluation.predictions import (
     height,
     own_name,
     speech_of,
+    table_of,
 )
 from privopt.evaluation.two_classes import TwoClasses
 from privopt.ledger import account_for
@@ -140,11 +141,7 @@ def evaluate(
     if not 0 < score_limit < math.inf:
         raise ValueError(f"score_limit must be positive and finite, got {score_limit!r}.")
     source, account = source_for(random_state), account_for(ledger, dataset)
-    X, target = concrete(X), column(y)
-    if not hasattr(X, "shape") or (len(X.shape) != 2 and not hasattr(X, "detach")):
-        X = np.asarray(X)
-        if X.ndim != 2:
-            raise ValueError("X must be a table of rows and columns.")
+    X, target = table_of(X), apart(y) if isinstance(y, (list, tuple)) else column(y)
     if height(X) != len(target):
         raise ValueError(f"X has {height(X)} rows and y {len(target)}: give one label for each.")
     known = _classes(model, classes)
@@ -264,15 +261,14 @@ def _numbers(
 
 
 def _numbers_of(target: np.ndarray) -> np.ndarray:
-    found = np.full(len(target), np.nan)
-    try:
+    if target.dtype.kind in "biuf":
         return np.asarray(target, dtype=float)
-    except (TypeError, ValueError):  # one cell of text must not tell of itself
-        for i, value in enumerate(target.tolist()):
-            try:
-                found[i] = float(value)
-            except (TypeError, ValueError):
-                continue
+    found = np.full(len(target), np.nan)
+    for i, value in enumerate(target.tolist()):  # a cell that is no number must not tell of itself
+        try:
+            found[i] = float(value)
+        except Exception:
+            continue
     return found
 
 

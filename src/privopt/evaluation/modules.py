@@ -40,7 +40,7 @@ class Module:
 
         training = self.module.training
         weight = next(iter(self.module.parameters()), None)
-        rows = X if hasattr(X, "detach") else torch.as_tensor(np.asarray(X))
+        rows = X if hasattr(X, "detach") else torch.as_tensor(_numbers(X))
         if weight is not None:
             kind = weight.dtype if rows.is_floating_point() else rows.dtype
             rows = rows.to(weight.device, kind)
@@ -50,3 +50,8 @@ class Module:
                 return self.module(rows).double().cpu().numpy().reshape(len(rows), -1)
         finally:
             self.module.train(training)
+
+
+def _numbers(X: Any) -> np.ndarray:
+    rows = np.asarray(X)
+    return rows.astype(float) if rows.dtype == object else rows

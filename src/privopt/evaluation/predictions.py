@@ -24,6 +24,7 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, get_tags
 
+from privopt.estimators.frames import apart, concrete
 from privopt.evaluation.modules import Module, is_module
 from privopt.ownership import own_type
 from privopt.privacy.budget import Refused
@@ -231,22 +232,34 @@ def answers(speech: Speech, model: Any, X: Any, width: int) -> np.ndarray:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # a warning that one record causes would tell of it
         for start, stop in _blocks(n, 1 if speech.apart else BLOCK):
-            part = _asked(speech.ask, X, start, stop, width)
-            if part is None:
-                rows = [_asked(speech.ask, X, i, i + 1, width) for i in range(start, stop)]
-                nothing = np.full((1, width), np.nan)
-                part = np.concatenate([nothing if row is None else row for row in rows])
-            found[start:stop] = part
+            rows = rows_of(X, slice(start, stop))
+            part = _asked(speech.ask, rows, stop - start, width)
+            found[start:stop] = _without_failures(speech.ask, rows, width) if part is None else part
     found[~usable] = np.nan
     return found
 
 
-def _asked(ask: Ask, X: Any, start: int, stop: int, width: int) -> np.ndarray | None:
+def _asked(ask: Ask, rows: Any, count: int, width: int) -> np.ndarray | None:
     try:
-        found = ask(rows_of(X, start, stop))
+        found = ask(rows)
     except Exception:  # of one record's making, perhaps
         return None
-    return found if found.shape == (stop - start, width) else None
+    return found if found.shape == (count, width) else None
+
+
+def _without_failures(ask: Ask, rows: Any, width: int) -> np.ndarray:
+    """A block in which another row stands in for each that fails by itself: what the model says of
+    the rest is computed in the same places as if it had not failed, to the last bit."""
+    count, nothing = height(rows), np.nan
+    alone = [_asked(ask, rows_of(rows, slice(i, i + 1)), 1, width) for i in range(count)]
+    well = np.array([one is not None for one in alone])
+    if count == 1 or not well.any():
+        return np.full((count, width), nothing)
+    stand_in = int(np.argmax(well))
+    found = _asked(ask, rows_of(rows, np.where(well, np.arange(count), stand_in)), count, width)
+    if found is None:
+        found = np.concatenate([np.full((1, width), nothing) if a is None else a for a in alone])
+    return np.where(well[:, None], found, nothing)
 
 
 def _usable(model: Any, X: Any) -> tuple[Any, np.ndarray]:
@@ -274,15 +287,30 @@ def _takes_missing(model: Any) -> bool:
     return isinstance(model, BaseEstimator) and bool(get_tags(model).input_tags.allow_nan)
 
 
-def rows_of(X: Any, start: int, stop: int) -> Any:
-    """A block of rows of a matrix, a frame or a table."""
+def rows_of(X: Any, which: slice | np.ndarray) -> Any:
+    """Some rows of a matrix, a frame or a table; a model may write into them."""
     if type(X).__module__.partition(".")[0] == "pyarrow":
-        return X.slice(start, stop - start)
+        if isinstance(which, slice):
+            return X.slice(which.start, which.stop - which.start)
+        return X.take(which)
     if isinstance(X, np.ndarray):
-        return X[start:stop].copy()  # a model may write into what it is given
+        return X[which].copy()
     if hasattr(X, "detach"):
-        return X[start:stop].clone()
-    return _safe_indexing(X, slice(start, stop))
+        return X[which].clone()
+    return _safe_indexing(X, which)
+
+
+def table_of(X: Any) -> Any:
+    """Rows and columns; a list's cells stay what they are, whatever the others are."""
+    X = concrete(X)
+    if isinstance(X, (list, tuple)):
+        rows = [list(row) if isinstance(row, (list, tuple, np.ndarray)) else row for row in X]
+        if not rows or any(not isinstance(r, list) or len(r) != len(rows[0]) for r in rows):
+            raise ValueError("X must be a table of rows and columns.")
+        return np.array([apart(row) for row in rows]).reshape(len(rows), len(rows[0]))
+    if not hasattr(X, "shape") or (len(X.shape) != 2 and not hasattr(X, "detach")):
+        raise ValueError("X must be a table of rows and columns.")
+    return X
 
 
 def height(X: Any) -> int:

@@ -1,5 +1,35 @@
 """Private federated learning: privacy for people who take part in rounds."""
 
-from privopt.federated.participations import Participations
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Participations"]
+from privopt.federated.optimizers import SGD, Adam, ServerOptimizer
+from privopt.federated.participations import Participations
+from privopt.federated.server import Server
+
+if TYPE_CHECKING:
+    from privopt.federated.flower import FTRL, clipping_mod
+
+__all__ = [
+    "FTRL",
+    "SGD",
+    "Adam",
+    "Participations",
+    "Server",
+    "ServerOptimizer",
+    "clipping_mod",
+]
+
+_OF_FLOWER = ("FTRL", "clipping_mod")
+
+
+def __getattr__(name: str) -> Any:
+    """What needs Flower is loaded when it is asked for."""
+    if name not in _OF_FLOWER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module("privopt.federated.flower"), name)
+    except ModuleNotFoundError as problem:
+        if problem.name != "flwr":
+            raise
+        raise ImportError(f"{name} needs Flower: pip install 'privopt[flower]'.") from None

@@ -60,6 +60,7 @@ class Participations:
         self.rule = rule
         self._rounds: dict[str, list[int]] = {}
         self._waiting: set[str] = set()
+        self._known: dict[Any, str] = {}
         self._folder = None if folder is None else Path(folder)
         self._seen, self._chain = 0, ""
         if self._folder is None:
@@ -97,6 +98,10 @@ class Participations:
         self._waiting.discard(name)
         return True
 
+    def groups(self, people: Sequence[Any], count: int) -> list[int]:
+        """A group for each person: uniform, independent of all others, the same for good."""
+        return [int(name, 16) % count for name in self._names(people)]
+
     def close(self) -> None:
         """End the open round: answers that come from now on count nothing."""
         self._waiting = set()
@@ -120,7 +125,16 @@ class Participations:
 
     # ------------------------------------------------------------ inside
     def _names(self, people: Sequence[Any]) -> list[str]:
-        found = canonical_ids(list(people), len(people), "ids of people")
+        people = list(people)
+        kinds = {type(person) for person in people}
+        if len(kinds) == 1 and kinds <= {int, str}:  # one way of writing ids, the same every round
+            fresh = [person for person in people if person not in self._known]
+            self._known.update(zip(fresh, self._pseudonyms(fresh), strict=True))
+            return [self._known[person] for person in people]
+        return self._pseudonyms(people)
+
+    def _pseudonyms(self, people: list[Any]) -> list[str]:
+        found = canonical_ids(people, len(people), "ids of people")
         key = self._key.encode()
         return [
             hashlib.blake2b(

@@ -21,10 +21,17 @@ class Guarded(Foreign):
     """A foreign loss of margin and label that no table holds: called for one record at a time.
 
     So a record's slope reads no other record. It stays within the stated Lipschitz constant, a
-    curvature within the smoothness, and what is not a number counts as zero. That the code
-    remembers nothing from one record to the next, that slopes rise no faster than the smoothness
-    says, and that the loss is convex is not enforced: ``assumption``.
+    curvature within the smoothness, and what is not a number counts as zero; it cannot fail either,
+    because a refusal would tell of a record. That the code remembers nothing from one record to the
+    next, that slopes rise no faster than the smoothness says, and that the loss is convex is not
+    enforced: ``assumption``.
     """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for function in (self.inner.value, self.inner.slope, self.inner.curvature):
+            for margin, label in ((0.5, 1.0), (-0.5, -1.0)):  # made up: what fails here is refused
+                _number(function, np.array([margin]), np.array([label]))
 
     @property
     def assumption(self) -> str:
@@ -55,10 +62,18 @@ class Guarded(Foreign):
         found = xp.zeros_like(lines)
         with np.errstate(all="ignore"):
             for i in range(lines.shape[0]):
-                one = read_only(xp.asarray(lines[i], copy=True))
-                answer = function(one, read_only(xp.asarray(labels[i], copy=True)))
-                found[i] = real_numbers(answer, one)
+                try:
+                    found[i] = _number(function, lines[i], labels[i])
+                except Exception:
+                    found[i] = 0.0
         return xp.reshape(found, z.shape)
+
+
+def _number(function: Any, margin: Array, label: Array) -> Array:
+    """What a foreign function says of one record, which it cannot edit."""
+    xp = array_namespace(margin)
+    one = read_only(xp.asarray(margin, copy=True))
+    return real_numbers(function(one, read_only(xp.asarray(label, copy=True))), one)
 
 
 def bounded_slope(loss: Loss, z: Array, y: Array) -> Array:

@@ -234,9 +234,10 @@ PROBES = 64
 class GuardedVector(VectorLoss):
     """A vector loss that the library did not write: called for one record at a time.
 
-    So a record's gradient reads no other record. What it states is read once, and its smoothness is
-    tried on made-up points before there are data. That the code remembers nothing, and is convex,
-    is not enforced: ``assumption``. It has no Hessian here, so no objective is perturbed with it:
+    So a record's gradient reads no other record; where the code fails it counts as zero, since a
+    refusal would tell of the record. What it states is read once, and its smoothness is tried on
+    made-up points before there are data. That the code remembers nothing, and is convex, is not
+    enforced: ``assumption``. It has no Hessian here, so no objective is perturbed with it:
     that would rest on constants which nothing enforces.
     """
 
@@ -289,7 +290,9 @@ class GuardedVector(VectorLoss):
         for i in range(PROBES):
             one, way = rng.standard_normal(p), rng.standard_normal(p)
             near = one + 10.0 ** rng.uniform(-3, 0) * way / np.linalg.norm(way)
-            here, there = (self.gradient(t, x[i : i + 1], y[i : i + 1])[0] for t in (one, near))
+            record = x[i : i + 1], y[i : i + 1]
+            _answer(self.inner.value, one, *record, ())
+            here, there = (_answer(self.inner.gradient, t, *record, (p,)) for t in (one, near))
             moved, far = np.linalg.norm(here - there), np.linalg.norm(one - near)
             if self.smooth and moved > self.smoothness * far * (1 + 1e-6) + 1e-9:
                 raise ValueError(
@@ -302,17 +305,25 @@ class GuardedVector(VectorLoss):
     ) -> np.ndarray:
         found = np.zeros((len(X), *shape))
         for i in range(len(X)):
-            with np.errstate(all="ignore"):
-                answer = np.asarray(
-                    function(theta.copy(), X[i : i + 1].copy(), y[i : i + 1].copy()), dtype=float
-                )
-            if answer.shape != (1, *shape):
-                raise Refused("a loss gives one value and one gradient for each record.")
-            found[i] = np.where(np.isfinite(answer[0]), answer[0], 0.0)
+            try:
+                found[i] = _answer(function, theta, X[i : i + 1], y[i : i + 1], shape)
+            except Exception:
+                found[i] = 0.0
         return found
 
     def __repr__(self) -> str:
         return repr(self.inner)
+
+
+def _answer(
+    function: Any, theta: np.ndarray, X: np.ndarray, y: np.ndarray, shape: tuple[int, ...]
+) -> np.ndarray:
+    """What foreign code says of one record; what is not a number counts as zero."""
+    with np.errstate(all="ignore"):
+        answer = np.asarray(function(theta.copy(), X.copy(), y.copy()), dtype=float)
+    if answer.shape != (1, *shape):
+        raise Refused("a loss gives one value and one gradient for each record.")
+    return np.where(np.isfinite(answer[0]), answer[0], 0.0)
 
 
 def met_vector(loss: VectorLoss) -> VectorLoss:

@@ -111,6 +111,7 @@ class DiscreteCorrelatedGaussian(OnGrid, CorrelatedGaussian):
 
     rounding: Rounding = field(init=False, repr=False, compare=False)
     log_ratio: float = field(init=False, repr=False, compare=False)
+    _fitting: dict[int, bool] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         check_multiplier(self.multiplier)
@@ -140,6 +141,11 @@ class DiscreteCorrelatedGaussian(OnGrid, CorrelatedGaussian):
         In a step that rounds differently for two neighbours, each coordinate's centre moves by at
         most 1 + 2 error besides; a record moves the centres by at least the diagonal of C.
         """
+        if coordinates not in self._fitting:  # asked in every step
+            self._fitting[coordinates] = self._fits(coordinates)
+        return self._fitting[coordinates]
+
+    def _fits(self, coordinates: int) -> bool:
         found, rule = self.rounding, self.participation
         rows = self.factorization.steps
         if rule is not None:

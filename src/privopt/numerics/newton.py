@@ -15,6 +15,10 @@ from privopt.numerics.convex import ConvexSet, NotConverged
 from privopt.numerics.enclosed_newton import Perturbed, finish, mapped_below
 
 DENSE_DIMENSION = 1500
+MATRIX_FREE = 200
+"""Parameters from which on products with a Hessian are tried before the matrix itself, of which
+one costs about as much as ``HESSIAN`` times as many products as there are parameters."""
+HESSIAN = 1 / 8
 MOST_ITERATIONS = 200
 MANY_RECORDS = 50_000
 ROUGH_SHARE = 0.1
@@ -158,10 +162,16 @@ class _Newton:
         self._rough = getattr(function, "count", 0) >= MANY_RECORDS
         self._factor: Any = None
         self._fresh = False
+        self._products, self._wide = True, False
 
     def direction(self, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         if theta.size > DENSE_DIMENSION:
-            return self._by_conjugate_gradients(theta, gradient)
+            return self._by_conjugate_gradients(theta, gradient, 500)[0]
+        if theta.size > MATRIX_FREE and self._products:
+            self._wide, most = True, int(theta.size * HESSIAN)
+            found, self._products = self._by_conjugate_gradients(theta, gradient, most)
+            if self._products:
+                return found
         self._fresh = self._factor is None
         if self._factor is None:
             hessian = (
@@ -171,13 +181,17 @@ class _Newton:
             )
             hessian[np.diag_indices_from(hessian)] += self._regularisation
             try:
-                self._factor = cho_factor(hessian, check_finite=False)
+                # Symmetric: its transpose is the same matrix in the order that needs no copy.
+                self._factor = cho_factor(hessian.T, overwrite_a=True, check_finite=False)
             except LinAlgError:
                 return -gradient / self._regularisation
         return -cho_solve(self._factor, gradient)
 
     def sharpen(self) -> bool:
         """After a step that failed: a new factor, then all records; False if both were in use."""
+        if self._factor is None and self._products and self._wide:
+            self._products = False
+            return True
         if self._factor is None or (self._fresh and not self._rough):
             return False
         self._rough = self._rough and not self._fresh
@@ -191,7 +205,10 @@ class _Newton:
             self._rough = self._rough and not (self._fresh and shrunk > 0.5)
             self._factor = None
 
-    def _by_conjugate_gradients(self, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    def _by_conjugate_gradients(
+        self, theta: np.ndarray, gradient: np.ndarray, most: int
+    ) -> tuple[np.ndarray, bool]:
+        """A direction, and whether so many products sufficed."""
         curvatures = self._function.curvatures(theta)
 
         def product(vector: np.ndarray) -> np.ndarray:
@@ -202,8 +219,8 @@ class _Newton:
         shape = (theta.size, theta.size)
         operator: Any = cast(Any, LinearOperator)(shape, matvec=product, dtype=float)
         forcing = min(0.1, float(np.linalg.norm(gradient)) ** 0.5)
-        direction, _ = cg(operator, -gradient, rtol=max(forcing, 1e-6), maxiter=500)
-        return direction
+        direction, left = cg(operator, -gradient, rtol=max(forcing, 1e-6), maxiter=most)
+        return direction, left == 0
 
 
 def _line_search(

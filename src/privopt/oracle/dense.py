@@ -8,23 +8,29 @@ vectors with one entry per record are ever allocated.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
 
+from privopt.oracle.bounded_columns import BoundedColumns, whole
 from privopt.oracle.column_shapes import new_features
 from privopt.oracle.counting import EXACT, added, as_numpy, row_products, shorten
 from privopt.oracle.labels import labels_like
 from privopt.oracle.moments import shortened
 from privopt.oracle.outer_counts import class_counts, outer_counts
+from privopt.oracle.row_map import RowMap
 from privopt.oracle.rows import Residuals, RowBounds, Weigh
 from privopt.oracle.sanitize import clipped
 from privopt.oracle.threads import each
 
 BLOCK_BYTES = 3 << 19  # a block of rows this size stays in a core's cache between its two uses
 PARALLEL_BYTES = 1 << 22
+WIDE = 512
+"""Columns from which on a matrix of their products is not held once for each of several cores."""
+AT_ONCE = 16
+"""Sums of narrower matrices that are held at a time."""
 
 
 class DenseRows:
@@ -34,6 +40,7 @@ class DenseRows:
         "_X",
         "_active",
         "_dtype",
+        "_lengths",
         "_scale",
         "_sizes",
         "_xp",
@@ -53,9 +60,10 @@ class DenseRows:
         bounds: RowBounds,
         dtype: Any = None,
     ) -> None:
-        self._xp = array_namespace(X)
+        self._xp = np if isinstance(X, BoundedColumns) else array_namespace(X)
         self._dtype = X.dtype if dtype is None else dtype
         self._X, self._y, self._scale, self._active, self._sizes = X, y, scale, active, sizes
+        self._lengths: np.ndarray | None = None
         self.bounds = bounds
         self.count = int(X.shape[0])
         self.dimension = int(X.shape[1]) + (bounds.intercept != 0)
@@ -63,7 +71,10 @@ class DenseRows:
     @classmethod
     def build(cls, X: Any, y: Any, bounds: RowBounds, classification: bool = True) -> DenseRows:
         """Clip rows to the public bound; rows that hold NaN or infinity become empty records."""
-        return cls(*clipped(X, y, bounds, classification), bounds)
+        rows = cls(*clipped(X, y, bounds, classification), bounds)
+        if rows._dtype == np.float64:  # rounded up, in the rows' own precision
+            rows._lengths = rows._sizes
+        return rows
 
     # ------------------------------------------------------------ sums
     def weighted_sum(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
@@ -86,14 +97,19 @@ class DenseRows:
             if self._active is not None:
                 weights = weights * self._active[rows]
             scaled = self._scaled(weights, rows)
-            constants = weights * self.bounds.intercept
-            lengths = (row_products(X, X) * scaled**2 + constants**2) ** 0.5
-            factors = shorten(as_numpy(lengths), bound, self.dimension) / step
-            factors = self._xp.asarray(factors, device=device(X))
+            if self._lengths is not None:
+                lengths = as_numpy(abs(weights) * self._lengths[rows])
+            else:
+                squares = row_products(X, X) * scaled**2 + (weights * self.bounds.intercept) ** 2
+                lengths = as_numpy(squares**0.5)
+            factors = shorten(lengths, bound, self.dimension) / step
+            if not is_numpy_array(X):
+                factors = self._xp.asarray(factors, device=self._device)
             counts = np.empty(self.dimension, dtype=np.int64)
             counts[: int(X.shape[1])] = as_numpy(added(X * (scaled * factors)[:, None]), np.int64)
             if self.bounds.intercept:
-                counts[-1:] = as_numpy(added((constants * factors)[:, None]), np.int64)
+                constants = weights * self.bounds.intercept * factors
+                counts[-1:] = as_numpy(added(constants[:, None]), np.int64)
             return counts
 
         parts = self._over_blocks(theta, block, most=int(EXACT * step / bound))
@@ -126,10 +142,26 @@ class DenseRows:
         return sum(parts, np.zeros((len(thetas), self.dimension)))
 
     def weighted_gram(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
-        def block(X: Any, rows: slice, slope: Any, offset: float) -> Any:
-            return self._gram(X, self._weigh(X, rows, slope, offset, weigh), rows)
+        """Blocks are added as they come, in an order that does not depend on the number of cores:
+        a wide matrix is held three times at most, and its products are left to BLAS's threads."""
+        slope, offset = self._split(theta)
+        wide = self.dimension > WIDE
 
-        return sum(self._over_blocks(theta, block), np.zeros((self.dimension, self.dimension)))
+        def folded(blocks: Sequence[slice]) -> np.ndarray:
+            total = np.zeros((self.dimension, self.dimension))
+            for rows in blocks:
+                X = self._read(rows)
+                self._add_gram(total, X, self._weigh(X, rows, slope, offset, weigh), rows)
+            return total
+
+        blocks = self._blocks(1 << 15, least=min(self.dimension // 2, 1 << 12) if wide else 64)
+        cut = len(blocks) if wide else -(-len(blocks) // AT_ONCE)
+        groups = [blocks[i : i + cut] for i in range(0, len(blocks), max(1, cut))]
+        parts = each(folded, groups, self._parallel and not wide)
+        total = parts.pop(0) if parts else folded([])
+        for part in parts:
+            total += part
+        return total
 
     def weights(self, theta: np.ndarray, weigh: Weigh) -> Any:
         def block(X: Any, rows: slice, slope: Any, offset: float) -> Any:
@@ -218,7 +250,7 @@ class DenseRows:
         )
 
     def take(self, indices: np.ndarray) -> DenseRows:
-        return self._picked(self._xp.asarray(indices, device=device(self._X)))
+        return self._picked(self._xp.asarray(indices, device=self._device))
 
     def part(self, start: int, stop: int) -> DenseRows:
         return self._picked(slice(start, stop))
@@ -227,8 +259,10 @@ class DenseRows:
         def pick(values: Any) -> Any:
             return None if values is None else values[where]
 
+        X = self._X
+        lazy = isinstance(X, BoundedColumns) and isinstance(where, slice)
         return DenseRows(
-            self._X[where],
+            X.part(where) if lazy else X[where],
             self._y[where],
             pick(self._scale),
             pick(self._active),
@@ -238,7 +272,25 @@ class DenseRows:
         )
 
     def features(self, measure: Callable[[Any], np.ndarray]) -> np.ndarray:
-        return measure(as_numpy(self._X, dtype=None))
+        X = self._X
+        return measure(X if isinstance(X, BoundedColumns) else as_numpy(X, dtype=None))
+
+    def in_own_units(self, row_map: RowMap) -> tuple[DenseRows, RowMap]:
+        """The same rows before their columns were shifted and divided by public bounds, and the map
+        that takes these along; a block is then read where it lies."""
+        X = self._X
+        if not isinstance(X, BoundedColumns) or not X.near or self._scale is not None:
+            return self, row_map
+        rows = DenseRows(
+            X.in_own_units(),
+            self._y,
+            None,
+            self._active,
+            self._sizes,
+            self.bounds,
+            self._dtype,
+        )
+        return rows, row_map.after(X.shift, X.scale)
 
     def active(self) -> np.ndarray:
         return np.ones(self.count) if self._active is None else as_numpy(self._active)
@@ -259,7 +311,7 @@ class DenseRows:
 
     def clipped_to(self, norm: float) -> DenseRows:
         scale, sizes = shortened(self, norm)
-        scale, sizes = (self._xp.asarray(v, device=device(self._X)) for v in (scale, sizes))
+        scale, sizes = (self._xp.asarray(v, device=self._device) for v in (scale, sizes))
         bounds = RowBounds(1.0, self.bounds.intercept)
         return DenseRows(self._X, self._y, scale, self._active, sizes, bounds, self._dtype)
 
@@ -268,11 +320,11 @@ class DenseRows:
 
     def widened(self, more: Callable[[Any], np.ndarray], width: int) -> DenseRows:
         extra, sizes = new_features(self, more, as_numpy(self._sizes))
-        extra = self._xp.asarray(extra, dtype=self._X.dtype, device=device(self._X))
-        return self._like(self._xp.concat([self._X, extra], axis=1), sizes)
+        extra = self._xp.asarray(extra, dtype=self._X.dtype, device=self._device)
+        return self._like(self._xp.concat([whole(self._X), extra], axis=1), sizes)
 
     def _like(self, X: Any, sizes: np.ndarray) -> DenseRows:
-        sizes = self._xp.asarray(sizes, device=device(X))
+        sizes = self._xp.asarray(sizes, device=self._device)
         return DenseRows(X, self._y, self._scale, self._active, sizes, self.bounds, self._dtype)
 
     # ------------------------------------------------------------ one block
@@ -285,13 +337,13 @@ class DenseRows:
         theta = np.asarray(theta, dtype=float)
         if theta.ndim == 2:
             margin = theta[:, features] * self.bounds.intercept if self.bounds.intercept else 0.0
-            place = {"dtype": self._dtype, "device": device(self._X)}
+            place = {"dtype": self._dtype, "device": self._device}
             return (
                 self._xp.asarray(np.ascontiguousarray(theta[:, :features].T), **place),
                 self._xp.asarray(margin, **place),
             )
         offset = float(theta[features] * self.bounds.intercept) if self.bounds.intercept else 0.0
-        slope = self._xp.asarray(theta[:features], dtype=self._dtype, device=device(self._X))
+        slope = self._xp.asarray(theta[:features], dtype=self._dtype, device=self._device)
         return slope, offset
 
     def _margins(self, X: Any, rows: slice, slope: Any, offset: float) -> Any:
@@ -334,7 +386,7 @@ class DenseRows:
         """The weight that falls on the constant column; not summed where there is none."""
         return self._mass(weights, rows) if self.bounds.intercept else 0.0
 
-    def _gram(self, X: Any, weights: Any, rows: slice) -> np.ndarray:
+    def _add_gram(self, total: np.ndarray, X: Any, weights: Any, rows: slice) -> None:
         features = int(X.shape[1])
         squared = self._scaled(self._scaled(weights, rows), rows)
         root = self._xp.sqrt(self._xp.abs(squared))
@@ -342,13 +394,12 @@ class DenseRows:
         signed = (
             half if bool(self._xp.all(squared >= 0)) else half * self._xp.sign(squared)[:, None]
         )
-        gram = np.zeros((self.dimension, self.dimension))
-        gram[:features, :features] = as_numpy(signed.T @ half)
+        total[:features, :features] += as_numpy(signed.T @ half)
         if self.bounds.intercept:
             cross = as_numpy(self._scaled(weights, rows) @ X) * self.bounds.intercept
-            gram[features, :features] = gram[:features, features] = cross
-            gram[features, features] = self._mass(weights, rows) * self.bounds.intercept**2
-        return gram
+            total[features, :features] += cross
+            total[:features, features] += cross
+            total[features, features] += self._mass(weights, rows) * self.bounds.intercept**2
 
     def _join(self, parts: list[tuple[Any, float]]) -> np.ndarray:
         total = np.zeros(self.dimension)
@@ -364,19 +415,35 @@ class DenseRows:
     ) -> list[Any]:
         """Apply ``block`` to blocks of rows (NumPy: ``most`` at most), large arrays in parallel."""
         slope, offset = self._split(theta)
-        if self.count == 0:
-            return []
 
         def apply(rows: slice) -> Any:
-            return block(
-                self._xp.astype(self._X[rows], self._dtype, copy=False), rows, slope, offset
-            )
+            return block(self._read(rows), rows, slope, offset)
 
-        if not is_numpy_array(self._X):
-            return [apply(slice(None))]
+        return each(apply, self._blocks(most), self._parallel)
+
+    def _read(self, rows: slice) -> Any:
+        """A block of rows in the precision of sums."""
+        X = self._X
+        found = X.block(rows) if isinstance(X, BoundedColumns) else X[rows]
+        return self._xp.astype(found, self._dtype, copy=False)
+
+    def _blocks(self, most: int, least: int = 64) -> list[slice]:
+        if self.count == 0:
+            return []
+        if not self._on_processor:
+            return [slice(None)]
         width = max(1, int(self._X.shape[1])) * np.dtype(self._dtype).itemsize
-        height = min(max(BLOCK_BYTES // width, 64), 1 << 15, most)
-        blocks = [slice(i, min(i + height, self.count)) for i in range(0, self.count, height)]
+        height = min(max(BLOCK_BYTES // width, least), 1 << 15, most)
+        return [slice(i, min(i + height, self.count)) for i in range(0, self.count, height)]
 
-        with_threads = self._X.nbytes >= PARALLEL_BYTES
-        return each(apply, blocks, with_threads)
+    @property
+    def _device(self) -> Any:
+        return None if isinstance(self._X, BoundedColumns) else device(self._X)
+
+    @property
+    def _on_processor(self) -> bool:
+        return isinstance(self._X, BoundedColumns) or is_numpy_array(self._X)
+
+    @property
+    def _parallel(self) -> bool:
+        return self._on_processor and self._X.nbytes >= PARALLEL_BYTES

@@ -3,7 +3,8 @@
 It is asked of one record at a time, not of empty ones, and each answer is clipped to the stated
 radius in the stated norm before it is added. So no record can push the sum further, none can change
 what another adds, and two records' answers differ by twice the radius at most, whatever the
-question's own ``diameter`` says. What is left to assume is that it remembers no record.
+question's own ``diameter`` says. A record on which it fails, or answers in another shape, answers
+nothing: a refusal would tell of that record. What is left to assume is that it remembers no record.
 """
 
 from __future__ import annotations
@@ -72,10 +73,13 @@ class HeldQuery:
             record = rows.part(index, index + 1)
             if not record.total(origin, lambda z, y, size: z * 0.0 + 1.0):
                 continue  # an empty record answers nothing, whatever the question would say of it
-            with np.errstate(all="ignore"):
-                answer = np.array(self.inner.total(record, at.copy()), dtype=np.float64)
+            try:
+                with np.errstate(all="ignore"):
+                    answer = np.array(self.inner.total(record, at.copy()), dtype=np.float64)
+            except Exception:
+                continue
             if answer.shape != shape:
-                raise Refused("a question has answers of one shape.")
+                continue
             answer[~np.isfinite(answer)] = 0.0
             yield clipped(answer, self.norm, radius)
 
@@ -102,7 +106,7 @@ def held(query: Any) -> Any:
     inside = [part for part in parts if hasattr(part, "radius") and hasattr(part, "norm")]
     if not inside:
         _PLAIN.add(type(query))
-    return query if all(held(part) is part for part in inside) else HeldQuery(query)
+    return query if all(held(part) is part for part in inside) else HeldQuery(cast(Query, query))
 
 
 def check_own(query: Any) -> None:

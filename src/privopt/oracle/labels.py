@@ -8,6 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 from array_api_compat import array_namespace, device, is_numpy_array
 
+from privopt.oracle.bounded_columns import BoundedColumns
+
 
 def unmasked(values: Any) -> Any:
     """NaN in place of masked cells, which sums would otherwise read as if nothing covered them."""
@@ -20,7 +22,7 @@ def numbers(values: Any, name: str) -> Any:
     """Arrays of numbers as they are, other things in double precision; refuses what holds no
     numbers without quoting it, and takes a masked cell as a missing one."""
     values = unmasked(values)
-    if sp.issparse(values) or hasattr(values, "detach"):
+    if sp.issparse(values) or hasattr(values, "detach") or isinstance(values, BoundedColumns):
         return values
     found = None
     try:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from privopt.numerics.trust_region import svec
-from privopt.oracle.counting import EXACT, added, as_numpy, margin, shorten, whole_steps
+from privopt.oracle.counting import EXACT, as_numpy, margin, shorten, whole_steps
 from privopt.oracle.rows import RawRows, RowBounds, Rows
 from privopt.oracle.sensitivity import SensitivityNorm
 from privopt.privacy.budget import Refused
@@ -153,35 +152,63 @@ class LeastSquaresMoments:
         return np.concatenate([svec(gram) / size**2, cross / (self.label_bound * size)])
 
     def count(self, rows: Rows, at: np.ndarray, step: float) -> np.ndarray:
-        """Each record's vector is shortened by as many steps as it has coordinates, in l2: two of
-        them that are cut off differ by no more besides, so both bounds hold."""
+        """Exact sums of products of integers, a row's and its label's in steps of their own, which
+        are brought onto the grid at the end.
+
+        A row of at most ``FINE`` steps and a label of at most as many make a vector within both
+        bounds. Each coordinate of the sum then becomes an integer within 1 of it, so two sums
+        differ by 2 more: every vector is shortened by twice as many steps as it has coordinates,
+        in l2.
+        """
         if rows.bounds != self.bounds:
             raise Refused("the rows' bounds are not those of the question.")
         p = rows.dimension
         size = p * (p + 3) // 2
-        short = 1 - margin(size) - math.sqrt(size) * step
+        short = 1 - margin(size) - 2 * math.sqrt(size) * step
         if not short > 0:
             raise Refused("there are too many moments for integers on this grid.")
-        weights = svec(np.ones((p, p)))
-        starts = np.cumsum([0, *range(p, 0, -1)])
+        # To the nearest integers, which lengthens a row by half a step in each coordinate.
+        longest = (FINE - math.sqrt(p) / 2) * (1 - margin(p)) / self.bounds.size
 
-        def counted(E: Any, y: Any, sizes: Any) -> np.ndarray:
+        def counted(E: Any, y: Any, sizes: Any) -> tuple[np.ndarray, np.ndarray]:
             E = E.toarray() if sp.issparse(E) else E
             lengths = np.sqrt(np.einsum("ij,ij->i", E, E))
-            E = E * shorten(lengths, self.bounds.size, p)[:, None]
+            E *= (shorten(lengths, self.bounds.size, p) * longest)[:, None]
+            np.rint(E, out=E)
+            E[~np.isfinite(lengths)] = 0.0
             labels = np.clip(y, -self.label_bound, self.label_bound) / self.label_bound
-            E *= math.sqrt(short / step) / self.bounds.size
-            total = np.empty(size, dtype=np.int64)
-            for i, (start, stop) in enumerate(pairwise(starts)):
-                products = E[:, i : i + 1] * (E[:, i:] * weights[start:stop])
-                total[start:stop] = as_numpy(added(products), np.int64)
-            E *= (math.sqrt(short / step) * labels)[:, None]
-            total[starts[-1] :] = as_numpy(added(E), np.int64)
-            return total
+            return (E.T @ E).astype(np.int64), (np.rint(labels * FINE) @ E).astype(np.int64)
 
-        most = min((1 << 17) // p, int(EXACT * step / math.sqrt(2)))
-        found = rows.precise().effective(counted, max(1, most))
-        return sum(found, np.zeros(size, dtype=np.int64))
+        parts = rows.precise().effective(counted, HEIGHT)
+        kind = np.int64 if len(parts) * HEIGHT * FINE**2 <= MOST else object
+        gram, cross = np.zeros((p, p), dtype=kind), np.zeros(p, dtype=kind)
+        for products, others in parts:
+            gram += products
+            cross += others
+        factor = short / (FINE**2 * step)
+        weights = np.concatenate([factor * svec(np.ones((p, p))), np.full(p, factor)])
+        return onto(np.concatenate([gram[np.triu_indices(p)], cross]), weights)
+
+
+FINE = 2.0**21
+"""Steps of a row's own grid, and of a label's, that make up its bound."""
+HEIGHT = int(2 * EXACT / FINE**2)
+"""So many products of such integers add up exactly in a block."""
+MOST = 2.0**62
+"""Larger sums are kept as Python's integers, which do not wrap."""
+
+
+def onto(sums: np.ndarray, factors: np.ndarray) -> np.ndarray:
+    """Integers within 1 of integer sums times factors: in floating point as long as its two
+    roundings are worth less than a quarter, else exactly."""
+    found = sums.astype(np.float64) * factors
+    if np.abs(found).max(initial=0.0) < 2.0**50:
+        return np.rint(found).astype(np.int64)
+    exact = []
+    for one, factor in zip(sums.tolist(), factors.tolist(), strict=True):
+        above, below = factor.as_integer_ratio()
+        exact.append((2 * one * above + below) // (2 * below))
+    return np.array(exact, dtype=np.int64)
 
 
 def feature_norms(X: Any) -> np.ndarray:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -87,8 +86,8 @@ class View:
             raise Refused(f"{name} could not be computed; details are withheld.")
         if step is None:
             return self._seal(payload, query.norm, movement, single)
-        sensitivity = self._sensitivity(query.norm, movement, single, None)
-        return Sealed(KEY, payload, replace(sensitivity, grid=Grid(step, payload.size)))
+        grid = Grid(step, payload.size)
+        return Sealed(KEY, payload, self._sensitivity(query.norm, movement, single, None, grid))
 
     def coordinate_gradient(self, query: Query, at: np.ndarray) -> CoordinateGradient:
         """The same question at a point that will move along one coordinate at a time."""
@@ -145,10 +144,15 @@ class View:
         return Sealed(KEY, payload, self._sensitivity(norm, movement, single, None))
 
     def _sensitivity(
-        self, norm: Any, radius: Any, single: Any, facts: FunctionFacts | None
+        self,
+        norm: Any,
+        radius: Any,
+        single: Any,
+        facts: FunctionFacts | None,
+        grid: Grid | None = None,
     ) -> Sensitivity:
         return Sensitivity(
-            norm, radius, single, self._cells, self._number, self._sampling, None, facts
+            norm, radius, single, self._cells, self._number, self._sampling, None, facts, grid
         )
 
     def __repr__(self) -> str:

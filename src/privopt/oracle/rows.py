@@ -191,6 +191,10 @@ class RawRows(Rows, Protocol):
         The constant of the intercept column stays what it is."""
         ...
 
+    def in_own_units(self, row_map: Any) -> tuple[RawRows, Any]:
+        """Rows and a ``RowMap`` that say the same, with less of the map done row by row."""
+        ...
+
     def noted(self, notes: np.ndarray) -> RawRows:
         """The same rows, handing one line of ``notes`` per record to weights in place of sizes."""
         ...
@@ -305,6 +309,9 @@ class EmptyRows:
 
     def clipped_to(self, norm: float) -> EmptyRows:
         return EmptyRows(self.dimension, RowBounds(1.0, self.bounds.intercept))
+
+    def in_own_units(self, row_map: Any) -> tuple[EmptyRows, Any]:
+        return self, row_map
 
     def noted(self, notes: np.ndarray) -> EmptyRows:
         return self

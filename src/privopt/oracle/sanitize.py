@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
+from privopt.oracle.bounded_columns import BoundedColumns, whole
 from privopt.oracle.counting import margin
 from privopt.oracle.labels import labels_like
 from privopt.oracle.rows import RowBounds
@@ -17,10 +18,16 @@ def clipped(
     X: Any, y: Any, bounds: RowBounds, classification: bool
 ) -> tuple[Any, Any, Any, Any, Any]:
     """Rows and labels as sums take them, factors that clip the rows, which of them count, sizes."""
-    xp = array_namespace(X)
-    X = single_or_double(xp, X)
-    X = clipped_entries(xp, X, bounds.entries)
-    y = labels_like(y, X, X.dtype, classification)
+    lazy = isinstance(X, BoundedColumns)
+    xp = np if lazy else array_namespace(X)
+    if lazy:
+        y = labels_like(y, X.inner, X.dtype, classification)
+        # What asks for entries of the whole matrix, or for another matrix, gets a copy of it.
+        lazy = math.isinf(bounds.entries) and bounds.order == 2 and bool(np.isfinite(y).all())
+    if not lazy:
+        X = single_or_double(xp, whole(X))
+        X = clipped_entries(xp, X, bounds.entries)
+        y = labels_like(y, X, X.dtype, classification)
     norms = row_norms(xp, X)
     # Rows whose squares would overflow in their own type are rescaled; NaN compares false.
     wild = ~(norms < math.sqrt(float(xp.finfo(X.dtype).max)))
@@ -54,7 +61,13 @@ def row_norms(xp: Any, X: Any) -> Any:
 
     A double's square vanishes below 1e-154, far below every bound (``rows.LEAST``).
     """
-    if is_numpy_array(X):
+    if isinstance(X, BoundedColumns):
+        height = max(64, (1 << 17) // max(1, X.shape[1]))
+        norms = np.empty(X.shape[0])
+        for i in range(0, X.shape[0], height):
+            part = X[i : i + height]
+            norms[i : i + height] = np.sqrt(np.einsum("ij,ij->i", part, part, dtype=np.float64))
+    elif is_numpy_array(X):
         norms = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
     else:
         norms = xp.sqrt(xp.sum(xp.astype(X, xp.float64) ** 2, axis=1))
@@ -83,6 +96,8 @@ def row_scales(xp: Any, X: Any, norms: Any, bounds: RowBounds) -> Any:
         norms = xp.astype(order_norms(xp, X, bounds.order), norms.dtype)
     if not bool(xp.any(norms > bounds.data_norm)):
         return None
+    if is_numpy_array(norms):
+        return bounds.data_norm / np.maximum(norms, bounds.data_norm)
     return bounds.data_norm / xp.clip(norms, min=bounds.data_norm)
 
 

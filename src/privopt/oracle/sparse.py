@@ -236,6 +236,9 @@ class SparseRows:
         bounds = RowBounds(1.0, self.bounds.intercept)
         return SparseRows(self._X, self._y, scale, self._active, sizes, bounds)
 
+    def in_own_units(self, row_map: Any) -> tuple[SparseRows, Any]:
+        return self, row_map
+
     def noted(self, notes: np.ndarray) -> SparseRows:
         return SparseRows(self._X, self._y, self._scale, self._active, notes, self.bounds)
 

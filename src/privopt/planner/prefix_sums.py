@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 import numpy as np
+import scipy.sparse as sp
 
 from privopt.ledger import Dataset, account_for
 from privopt.mechanisms import (
@@ -218,6 +219,10 @@ def prefix_sums(
 
 
 def _rows(item: Any) -> np.ndarray:
+    if hasattr(item, "detach"):
+        item = item.detach().double().cpu()
+    elif sp.issparse(item):
+        raise Refused("an item of a stream is dense: call .toarray() on it first.")
     batch = np.atleast_2d(np.asarray(numbers(item, "an item of a stream"), dtype=float))
     if batch.ndim != 2 or not batch.shape[1]:
         raise Refused("an item of a stream is a vector, or a matrix with one record in each row.")

@@ -19,7 +19,7 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from operator import is_, itemgetter
+from operator import attrgetter, is_, itemgetter
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from privopt.noise.source import fresh_name
 from privopt.privacy.budget import Refused
+from privopt.torch.contents import Contents
 
 SMALL = 1 << 16
 """Numbers of untrained tensors that are compared in every step, the smallest tensors first."""
@@ -42,6 +43,7 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.d
 CONTAINERS = (dict, list, set, collections.deque, types.CellType)
 INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
+VERSION = attrgetter("_version")
 TRAINED = "a trained parameter"
 WRITTEN = (
     "{name} changes when the model runs: what it learns from examples there would leave without "
@@ -52,14 +54,16 @@ WRITTEN = (
 class Holder:
     """A container that something may be put into, and what was in it."""
 
-    __slots__ = ("_before", "_content", "_get", "long", "name", "thing")
+    __slots__ = ("_before", "_content", "_get", "how", "long", "name", "thing", "what")
 
     def __init__(self, name: str, thing: Any, watched: Sequence[Any] | None = None) -> None:
         self.name, self.thing = name, thing
         self._content = self._all()
         self._get: Callable[[Any], Any] = self._values
+        self.how, self.what = _how(thing), thing
         if watched is not None:  # of an object's dictionary, what torch does not keep there itself
             self._get = itemgetter(*watched, "training", "training")
+            self.how, self.what = "picked", (self._get, thing)
         self._before = self._get(thing)
         self.long = len(self._before) > LONG
 
@@ -74,7 +78,7 @@ class Holder:
         return tuple(thing.values()) if isinstance(thing, dict) else tuple(thing)
 
     def same(self) -> bool:
-        """Whether the same things are in it."""
+        """Whether the same things are in it, under the same names."""
         thing = self.thing
         try:
             now = self._get(thing)
@@ -95,6 +99,13 @@ class Holder:
             (thing.extend if isinstance(thing, collections.deque) else thing.update)(content)
 
 
+def _how(thing: Any) -> str:
+    """How its contents are read."""
+    if isinstance(thing, types.CellType):
+        return "cell"
+    return "entries" if isinstance(thing, dict) else "set" if isinstance(thing, set) else "items"
+
+
 class Belongings:
     """Everything a model holds, but for its trained parameters."""
 
@@ -109,6 +120,9 @@ class Belongings:
         walk = _Walk(self._model, {id(p) for p in self._trained})
         self._holders, self._arrays, self._extra = walk.holders, walk.arrays, walk.extra
         self._often = [holder for holder in walk.holders if not holder.long]
+        self._quick = Contents()
+        for holder in self._often:
+            self._quick.add(holder.how, holder.what)
         tensors = sorted(walk.tensors, key=lambda found: found[1].numel())
         sizes = np.cumsum([tensor.numel() for _, tensor in tensors])
         count = int(np.searchsorted(sizes, SMALL, side="right"))
@@ -119,8 +133,14 @@ class Belongings:
         for i, tensor in enumerate(held[:count]):
             self._groups.setdefault((tensor.device, tensor.dtype), []).append(i)
 
+    def _changed(self, look: bool) -> list[Holder]:
+        """Containers that hold other things than they did."""
+        if not look and self._quick.untouched():
+            return []
+        return [one for one in (self._holders if look else self._often) if not one.same()]
+
     def _versions(self) -> list[int]:
-        return [tensor._version for tensor in self._tensors]
+        return list(map(VERSION, self._tensors))
 
     def _standing(self) -> list[tuple[int, int]]:
         return [(id(tensor), tensor._version) for tensor in self._large]
@@ -134,7 +154,7 @@ class Belongings:
     def kept(self, look: bool | None = None) -> Iterator[None]:
         """Whatever runs inside, the model is afterwards what it was; a write is refused."""
         look = self._look() if look is None else look
-        if not all(holder.same() for holder in (self._holders if look else self._often)):
+        if self._changed(look):
             self._walk()
         before = self._versions()
         if self._public != self._standing():  # written to between steps: by the user, who may
@@ -150,9 +170,8 @@ class Belongings:
             yield
             failed = False
         finally:
-            for holder in self._holders if look else self._often:
-                if not holder.same():
-                    holder.put_back()
+            for holder in self._changed(look):
+                holder.put_back()
             changes = zip(self._names, before, self._versions(), strict=True)
             found += [name for name, then, now in changes if then != now]
             for group, own in self._groups.items():

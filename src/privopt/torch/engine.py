@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter, is_
 from typing import Any
 
 import torch
@@ -66,6 +67,7 @@ class Layer:
 
 
 Unit = Layer | Part
+DEVICE, DTYPE = attrgetter("device"), attrgetter("dtype")
 
 
 class Engine:
@@ -100,9 +102,8 @@ class Engine:
         if not self.structure.same():
             self.structure = Structure(self.model)
         now = self.structure.trained()
-        return len(now) == len(self.parameters) and all(
-            p is q and p.device == device for p, q in zip(now, self.parameters, strict=True)
-        )
+        same = len(now) == len(self.parameters) and all(map(is_, now, self.parameters))
+        return same and {*map(DEVICE, now)} == {device}
 
     # ------------------------------------------------------------ structure
     def shape(self) -> tuple[Any, ...]:
@@ -114,7 +115,7 @@ class Engine:
         self.units = [Part("", self.model)]
 
     def margin(self, device: str) -> float:
-        half = any(p.dtype in HALF for p in self.parameters)
+        half = not {*map(DTYPE, self.parameters)}.isdisjoint(HALF)
         return margin(self.dtype, half or torch.is_autocast_enabled(device), device, self.crowd)
 
     def mark(self, loss: LossFunction) -> int:

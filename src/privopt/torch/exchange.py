@@ -24,7 +24,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from privopt.noise import Generator
 from privopt.noise.random_numbers import luck, same_random_numbers
 from privopt.privacy.budget import Refused
-from privopt.torch.reachable import Reachable, content
+from privopt.torch.contents import content
+from privopt.torch.reachable import Reachable
 from privopt.torch.rounding import WIDE_MARGIN
 from privopt.torch.structure import same_values
 

@@ -45,7 +45,7 @@ class Legs:
             raise Refused(SEEDED)
         if not run.paid:
             run.pay(account)
-        if account is None or run.mark is None or done < self._until:
+        if account is None or run.mark is None or not self.due(done):
             return
         stop = min(self._steps, (done // self._epoch + 1) * self._epoch)
         self._entry, again = take(
@@ -57,6 +57,11 @@ class Legs:
             "torch",
         )
         self._until = self._steps if again and self._correlated else stop
+
+    def due(self, done: int) -> bool:
+        """Whether the step after ``done`` has something to pay before it."""
+        entered = self._account is None or self._run.mark is None or done < self._until
+        return not (self._run.paid and entered)
 
     def hand_over(self, done: int) -> None:
         """A state is saved: whoever goes on first takes the steps from here on."""

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
 from privopt.ledger import Dataset
 from privopt.mechanisms import CorrelatedGaussian, Run, Steps
@@ -21,7 +21,7 @@ from privopt.privacy import Budget, Certificate, Refused
 from privopt.privacy.certificate import round_up
 from privopt.privacy.factorizations import Independent
 from privopt.torch.apart import Apart
-from privopt.torch.arguments import leaves_of
+from privopt.torch.arguments import Asked, leaves_of
 from privopt.torch.batches import PrivateLoader, Schedule
 from privopt.torch.belongings import Belongings
 from privopt.torch.compiled import CompiledSum
@@ -207,8 +207,15 @@ class PrivateTraining(Resumable):
 
         def paid() -> Tensor:
             count, size = self._checked(inputs, keywords, goals)
+            asked = Asked(loss, inputs, keywords, goals, count)
+            if 0 < count <= size and not self._legs.due(self.steps_done):
+                found = self._run.read(lambda: self._begun(asked, size))
+                if found is not None:
+                    return found
+            if self._apart is None:
+                self._probe(inputs, keywords)
             self._legs.pay(self.steps_done)
-            return self._run.read(lambda: self._sum(loss, inputs, keywords, goals, count, size))
+            return self._run.read(lambda: self._sum(asked, size))
 
         self._release(processes.together(paid, self._like.device))
 
@@ -239,8 +246,6 @@ class PrivateTraining(Resumable):
         if not self._engine.unchanged(self._like.device):
             raise Refused("the model has moved or trains other parameters: call make_private then.")
         self._given.check(spec, rows, self.loader.given)
-        if self._apart is None:
-            self._probe(inputs, keywords)
         size = self._microbatch or max(count, 1)
         if self._compiled is not None:
             size = self._compiled.size
@@ -248,42 +253,36 @@ class PrivateTraining(Resumable):
             raise ValueError("microbatches and compiled steps need targets=...: they cut them too.")
         return count, size
 
-    def _sum(
-        self,
-        loss: LossFunction,
-        inputs: tuple[Any, ...],
-        keywords: dict[str, Any],
-        goals: tuple[Any, ...],
-        count: int,
-        size: int,
-    ) -> Tensor:
-        """The clipped gradients of the waiting examples; the model stays what it was."""
-        with self._belongings.kept():
-            total = self._clipped(loss, inputs, keywords, goals, count, size)
+    def _begun(self, asked: Asked, size: int) -> Tensor | None:
+        """The sum, begun before it is looked whether the model is what it was; None if not."""
+        if self._compiled is None:
+            return None
+        try:
+            with self._belongings.kept():
+                self._compiled.begin(asked[1:4], asked.count)
+                if self._manner(asked.inputs, asked.keywords) not in self._probed:
+                    return None
+                total = self._clipped(asked, size)
+        finally:
+            self._compiled.drop()
         self._given.taken()
         return total
 
-    def _clipped(
-        self,
-        loss: LossFunction,
-        inputs: tuple[Any, ...],
-        keywords: dict[str, Any],
-        goals: tuple[Any, ...],
-        count: int,
-        size: int,
-    ) -> Tensor:
+    def _sum(self, asked: Asked, size: int) -> Tensor:
+        """The clipped gradients of the waiting examples; the model stays what it was."""
+        with self._belongings.kept():
+            total = self._clipped(asked, size)
+        self._given.taken()
+        return total
+
+    def _clipped(self, asked: Asked, size: int) -> Tensor:
         if self._apart is None:
-            most = min(size, count)
-            rows, named, own = tree_map(_slice(0, most), (inputs, keywords, goals))
-            self._watch_over.look(loss, rows, named, own, most)
-        if 0 < count <= size:
-            return self._clipped_sum(loss, inputs, keywords, goals, count)
+            self._watch_over.look(*asked.part(0, size))
+        if 0 < asked.count <= size:
+            return self._clipped_sum(*asked)
         total = self._like.new_zeros(self._width)
-        for start in range(0, count, size):
-            stop = min(start + size, count)
-            cut = _slice(start, stop)
-            few = tree_map(cut, inputs), tree_map(cut, keywords), tree_map(cut, goals)
-            total += self._clipped_sum(loss, *few, stop - start)
+        for start in range(0, asked.count, size):
+            total += self._clipped_sum(*asked.part(start, start + size))
         return total
 
     def _clipped_sum(self, *arguments: Any) -> Tensor:
@@ -295,20 +294,25 @@ class PrivateTraining(Resumable):
 
     def _probe(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Try the model on made-up inputs, once for each way in which it is called."""
-        leaves, shape = leaves_of((inputs, keywords, ()))
-        key = (
-            shape if isinstance(shape, int) else str(shape),
-            tuple([(x.dim(), x.dtype) if isinstance(x, Tensor) else repr(x) for x in leaves]),
-            self._engine.structure,
-            self._engine.structure.modes(),
-            self._watch_over.manner(),
-        )
-        self._engine.manner = key[-1]
+        key = self._manner(inputs, keywords)
         if key not in self._probed:
             check_memory(self._belongings, self.model, inputs, keywords)
             with self._belongings.kept(look=True):
                 probe(self._engine, inputs, keywords)
             self._probed.add(key)
+
+    def _manner(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """How the model is called, and what it is made of."""
+        leaves, shape = leaves_of((inputs, keywords, ()))
+        engine = self._engine
+        engine.manner = self._watch_over.manner()
+        return (
+            shape if isinstance(shape, int) else str(shape),
+            tuple([(x.dim(), x.dtype) if isinstance(x, Tensor) else repr(x) for x in leaves]),
+            engine.structure,
+            engine.structure.modes(),
+            engine.manner,
+        )
 
     def _release(self, total: Tensor) -> None:
         processes = self._processes
@@ -384,7 +388,3 @@ class PrivateTraining(Resumable):
             "parameters": self._engine.size,
             **({} if self._curve is None else {"loss_curve": self._curve.bound}),
         }
-
-
-def _slice(start: int, stop: int) -> Any:
-    return lambda leaf: leaf[start:stop] if isinstance(leaf, Tensor) else leaf

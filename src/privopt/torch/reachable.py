@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from enum import Enum
 from functools import partial
 from operator import is_
@@ -21,6 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset
+
+from privopt.torch.contents import Contents, Held, content
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 OTHERS = ("torch", "numpy", "scipy", "privopt", "transformers", "accelerate", "lightning")
@@ -34,15 +36,13 @@ COUNTED = (int, float)
 MANY = 20_000
 """Things to look at in one object; a longer walk stops there."""
 
-Read = Callable[[], Iterable[Any]]
-
 
 class Reachable:
     """A walk from one object; ``mark`` is what was found, and ``same`` whether it still holds."""
 
     def __init__(self, root: Any, *beyond: Any) -> None:
         self.root = root
-        self._held: list[tuple[Read, tuple[Any, ...]]] = []
+        self._contents = Contents()
         self._found: list[Any] = []
         self._met: dict[int, tuple[int, Any]] = {}  # also keeps what was met alive
         self._names: set[str] = set()
@@ -57,28 +57,27 @@ class Reachable:
 
     def same(self) -> bool:
         """Whether all that was found is still what it was."""
-        return all(_unchanged(tuple(read()), before) for read, before in self._held)
+        held = self._contents
+        return held.untouched() or all(_unchanged(now, before) for now, before in held.changed())
 
     def untouched(self) -> bool:
         """The same, with no other tensor in the place of one."""
-        for read, before in self._held:
-            now = tuple(read())
-            if len(now) != len(before):
-                return False
-            if not all(map(is_, now, before)) and not all(map(_equal, now, before)):
-                return False
-        return True
+        held = self._contents
+        return held.untouched() or all(
+            len(now) == len(before) and all(map(_equal, now, before))
+            for now, before in held.changed()
+        )
 
     def only(self, kinds: tuple[type, ...]) -> bool:
         """Whether nothing has changed but values of some kinds, such as a count of calls."""
-        for read, before in self._held:
-            now = tuple(read())
-            if len(now) != len(before):
-                return False
-            for one, other in zip(now, before, strict=True):
-                if not _equal(one, other) and not type(one) is type(other) in kinds:
-                    return False
-        return True
+        return all(
+            len(now) == len(before)
+            and all(
+                _equal(one, other) or type(one) is type(other) in kinds
+                for one, other in zip(now, before, strict=True)
+            )
+            for now, before in self._contents.changed()
+        )
 
     def met(self) -> list[Any]:
         """Everything that was looked at."""
@@ -122,12 +121,10 @@ class Reachable:
         for _, held, seen in self._partly:
             names = tuple(sorted(seen))
             self._found.append(names)
-            self._hold(lambda held=held, names=names: [held.get(name) for name in names])
+            self._hold("named", (held, names))
 
-    def _hold(self, read: Read) -> tuple[Any, ...]:
-        values = tuple(read())
-        self._held.append((read, values))
-        return values
+    def _hold(self, how: str, what: Any) -> Held:
+        return self._contents.add(how, what)
 
     def _visit(self, value: Any) -> Iterable[Any]:
         if isinstance(value, (*PLAIN, Enum)):
@@ -140,8 +137,8 @@ class Reachable:
         self._found.append(type(value).__qualname__)
         if isinstance(value, Tensor):
             self._found.append(_kind(value))
-            if not isinstance(value, nn.Parameter):
-                self._hold(lambda: (value._version,))
+            if not isinstance(value, nn.Parameter) and not value.is_inference():
+                self._hold("version", value)
             return ()
         if isinstance(value, CodeType):
             return self._code(value)
@@ -150,7 +147,7 @@ class Reachable:
         if isinstance(value, MethodType):
             return value.__func__, value.__self__
         if isinstance(value, partial):
-            return (*self._hold(lambda: (value.func, value.args, value.keywords)), vars(value))
+            return (*self._hold("partial", value), vars(value))
         if isinstance(value, (staticmethod, classmethod)):
             return (value.__func__,)
         if isinstance(value, property):
@@ -158,16 +155,17 @@ class Reachable:
         if isinstance(value, dict):
             self._found.append(tuple(key if isinstance(key, str) else repr(key) for key in value))
             self._saved.append((value, dict(value)))
-            return self._hold(value.values)
-        if isinstance(value, (list, tuple, deque)):
+            return self._hold("entries", value)[len(value) :]
+        if isinstance(value, tuple):
             self._found.append(len(value))
-            if not isinstance(value, tuple):
-                self._saved.append((value, list(value)))
-            return self._hold(lambda: value)
+            return value
+        if isinstance(value, (list, deque)):
+            self._found.append(len(value))
+            self._saved.append((value, list(value)))
+            return self._hold("items", value)
         if isinstance(value, (set, frozenset)):
-            self._found.append(sorted(map(repr, value)))
-            self._found[-1] = tuple(self._found[-1])
-            return self._hold(lambda: sorted(value, key=repr))
+            self._found.append(tuple(sorted(map(repr, value))))
+            return self._hold("set", value)
         return self._object(value)
 
     def _code(self, code: CodeType) -> Iterable[Any]:
@@ -186,10 +184,9 @@ class Reachable:
         self._saved += [(cell, content(cell)) for cell in cells]
         self._globals.append((known, {name: known[name] for name in names if name in known}))
         return (
-            *self._hold(lambda: (function.__code__,)),
-            *self._hold(lambda: (function.__defaults__, function.__kwdefaults__)),
-            *self._hold(lambda: [content(cell) for cell in cells]),
-            *self._hold(lambda: [known.get(name) for name in names]),
+            *self._hold("function", function),
+            *[self._hold("cell", cell)[0] for cell in cells],
+            *self._hold("named", (known, names)),
             *((function.__dict__,) if function.__dict__ else ()),
         )
 
@@ -210,8 +207,8 @@ class Reachable:
             held = vars(value)
             own = [x for name, x in held.items() if name != "_parameters"]
             self._saved.append((held, dict(held)))
-            self._hold(held.values)
-            self._hold(value._parameters.values)
+            self._hold("entries", held)
+            self._hold("entries", value._parameters)
             return (type(value), *own)
         if isinstance(value, OPAQUE) or _of_library(type(value)):
             return ()
@@ -221,14 +218,12 @@ class Reachable:
         slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
         if slots:
             self._names.update(slots)
-            return (type(value), *self._hold(lambda: [getattr(value, s, None) for s in slots]))
+            return (type(value), *self._hold("slots", (value, slots)))
         return (type(value),)
 
 
 def _unchanged(now: tuple[Any, ...], before: tuple[Any, ...]) -> bool:
-    if len(now) != len(before):
-        return False
-    return all(map(is_, now, before)) or all(map(alike, now, before))
+    return len(now) == len(before) and all(map(alike, now, before))
 
 
 def alike(one: Any, other: Any) -> bool:
@@ -261,13 +256,6 @@ def _named(code: CodeType) -> set[str]:
     """Global names that code and functions inside it use."""
     inner = [x for x in code.co_consts if isinstance(x, CodeType)]
     return set(code.co_names).union(*map(_named, inner))
-
-
-def content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not filled yet
-        return None
 
 
 def _of_library(value: Any) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from operator import is_
-from typing import Any
+from itertools import compress
+from operator import attrgetter
 
 from torch import Tensor, nn
+
+from privopt.torch.contents import Contents
 
 
 class Structure:
@@ -17,13 +19,16 @@ class Structure:
     def __init__(self, model: nn.Module) -> None:
         self.modules = list(model.modules())
         self._parameters = list(model.parameters())
-        self._held: list[tuple[dict[str, Any], tuple[Any, ...]]] = [
-            (held, tuple(held.values()))
+        held = [
+            own
             for module in self.modules
-            for held in (module._parameters, module._buffers, module._modules)
+            for own in (module._parameters, module._buffers, module._modules)
         ]
+        self._contents = Contents()
+        for own in held:
+            self._contents.add("entries", own)
         # What is held here keeps its name: nothing else can be given it.
-        self._names = tuple([tuple([id(value) for value in before]) for _, before in self._held])
+        self._names = tuple([tuple(map(id, own.values())) for own in held])
         self._hash = hash(self._names)
 
     def __eq__(self, other: object) -> bool:
@@ -34,10 +39,7 @@ class Structure:
 
     def same(self) -> bool:
         """Whether all modules hold what they held."""
-        return all(
-            len(held) == len(before) and all(map(is_, held.values(), before))
-            for held, before in self._held
-        )
+        return self._contents.untouched()
 
     def buffers(self, values: bool) -> Buffers:
         """All buffers, how often each was written to, and copies of them if ``values``."""
@@ -46,13 +48,14 @@ class Structure:
         return [(b, b._version, b.clone() if values else None) for b in found]
 
     def trained(self) -> list[nn.Parameter]:
-        return [p for p in self._parameters if p.requires_grad]
+        return list(compress(self._parameters, map(TRAINED, self._parameters)))
 
     def modes(self) -> tuple[bool, ...]:
         """Whether each module trains."""
-        return tuple([module.training for module in self.modules])
+        return tuple(map(MODE, self.modules))
 
 
+TRAINED, MODE = attrgetter("requires_grad"), attrgetter("training")
 Buffers = list[tuple[Tensor, int, Tensor | None]]
 
 

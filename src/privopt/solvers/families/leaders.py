@@ -129,7 +129,8 @@ class Task:
             # The square root of the prefix sums, a good factorization, has this error per pass.
             error = self.epochs * (math.log(steps) + 3.35) / math.pi
             norms = np.full(steps, error * math.sqrt(self.facts.repeats) / self._mu())
-            found.append(self.regret(count, norms, self.best(count, norms)))
+            regret = self.regret(count, norms, self.best(count, norms))
+            found.append(regret if math.isfinite(regret) else math.inf)
         return next(c for c, r in zip(counts, found, strict=True) if r <= NEAR * min(found))
 
     def best(self, blocks: int, norms: np.ndarray) -> float:

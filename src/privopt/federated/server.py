@@ -1,0 +1,397 @@
+"""The server of a private federated training, whatever carries its messages.
+
+A round has three steps. ``begin_round`` enters whom it asks in the ledger of participations;
+``answer`` takes an update, cuts it to the clip norm and adds it up; ``end_round`` releases the sum
+with noise, divides by the public report goal, lets the optimizer move the model, writes the round
+down, and only then shows it. What one person moves is at most the clip norm, in rounds that the
+rule allows, whoever answers and whatever they say.
+
+Order on disk: people as asked, before they are; then, once a round is over, noise, model and
+optimizer in one secret file, and last the public record that names the round. A server that dies
+in between has released nothing: whoever it asked has had their turn, and the round is repeated,
+with other people and fresh noise.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from privopt.federated.clipping import Clip, Quantile
+from privopt.federated.optimizers import optimizer_of
+from privopt.federated.participations import DAMAGED, Participations
+from privopt.federated.plan import check_count, mechanism_for, plan_for
+from privopt.federated.restart import go_on, refuse_changes, secret_of
+from privopt.ledger import account_for
+from privopt.mechanisms import Run, Steps
+from privopt.mechanisms.checkpoint import Checkpoint, Saved
+from privopt.noise import fresh_name, source_for
+from privopt.oracle.contributions import Contributions
+from privopt.oracle.counting import grid_step
+from privopt.oracle.sensitivity import Grid, Sensitivity
+from privopt.privacy import Budget, Certificate, Neighbouring, Refused
+from privopt.privacy.budget import records_moved
+
+ROUNDS, PEOPLE = "rounds", "people"  # folders
+PERSON = "each id is one person, and nobody answers for another: ids are authenticated elsewhere"
+AVAILABLE = "who can be reached in a round does not depend on what others hold"
+UNKNOWN = "nobody is asked by another process: the rule is kept in memory, not on disk"
+SECURE = "people clip their updates themselves: the server adds up what it cannot see"
+SECRET = "who was asked in which round stays secret"
+AGAIN = "begin again from the checkpoint."
+
+
+class Server:
+    """Rounds of federated learning under one budget, for people.
+
+    Parameters
+    ----------
+    start : ndarray
+        The first model, public: a vector.
+    epsilon, delta, neighbouring
+        The budget of all rounds together, per person.
+    rounds : int
+        How many rounds the budget pays for.
+    report_goal : int
+        How many answers a round wants. Sums are divided by it, however many come.
+    clip_norm : float or sequence of float
+        Bound on the l2 norm of a person's update, or of each layer's part of it.
+    min_separation : int, optional
+        A person asked in round t is asked again in round t + min_separation at the earliest.
+    max_participations : int, optional
+        How often one person may be asked; by default as often as the separation allows.
+    noise : str, default="auto"
+        ``banded``, ``blt``, ``honaker``, ``tree``, ``sqrt_toeplitz``, ``independent``.
+    population : int, optional
+        Instead of ``min_separation``: everybody is asked by a coin with chance
+        report_goal / population, and the noise counts on it (DP-FedAvg).
+    ask : int, optional
+        How many are asked where some do not answer; the report goal by default.
+    layers : sequence of int, optional
+        Sizes of the model's layers.
+    adaptive : float, optional
+        Moves ``clip_norm`` toward this quantile of the norms, within the same budget.
+    optimizer : ServerOptimizer or callable, optional
+        What happens to the mean update; plain averaging by default.
+    secure : bool, default=False
+        Answers come as one sum of integers that people clip themselves.
+    checkpoint : path, optional
+        A folder to go on from.
+    ledger, dataset, random_state : optional
+        As everywhere; the ledger is charged for all rounds before the first.
+
+    Formal guarantee
+    ----------------
+    Round t releases sum_i u_i + noise in units of the clip norm, |u_i| <= 1. Under the rule the
+    whole training is one Gaussian release with mu = sens / multiplier, where sens^2 is the largest
+    1_pi' C'C 1_pi over all sets of rounds pi that the ledger of participations lets a person be
+    asked in, also if answers depend on earlier models (Denisov et al., 2022). With ``population``
+    each round is a Poisson sample and pays as in ``make_private``. A person who does not answer
+    counts as one whose update is zero.
+    """
+
+    def __init__(
+        self,
+        start: np.ndarray,
+        *,
+        epsilon: float,
+        delta: float,
+        rounds: int,
+        report_goal: int,
+        clip_norm: float | Sequence[float],
+        min_separation: int | None = None,
+        max_participations: int | None = None,
+        noise: str = "auto",
+        population: int | None = None,
+        ask: int | None = None,
+        layers: Sequence[int] | None = None,
+        adaptive: float | None = None,
+        optimizer: Any = None,
+        secure: bool = False,
+        neighbouring: str = "zero_out",
+        checkpoint: str | os.PathLike[str] | None = None,
+        ledger: Any = None,
+        dataset: str | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.model = np.array(start, dtype=float)
+        if self.model.ndim != 1 or not self.model.size or not np.isfinite(self.model).all():
+            raise ValueError("start is the first model: a vector of finite numbers.")
+        counts = (("rounds", rounds), ("report_goal", report_goal), ("ask", ask))
+        for name, value in (*counts, ("population", population)):
+            check_count(name, value)
+        sizes = (self.model.size,) if layers is None else tuple(int(size) for size in layers)
+        if sum(sizes) != self.model.size:
+            raise ValueError(f"layers are {sum(sizes)} numbers, and the model {self.model.size}.")
+        self.budget = Budget(epsilon, delta, cast(Neighbouring, neighbouring), "user")
+        if self.budget.pure:
+            raise ValueError("federated rounds need delta > 0: take a value well below 1 / people.")
+        self.report_goal, self.ask = int(report_goal), int(ask or report_goal)
+        self.clip = Clip.of(clip_norm, sizes)
+        self._adaptive = None if adaptive is None else Quantile(float(adaptive))
+        if self._adaptive is not None and (secure or len(self.clip.norms) > 1):
+            raise ValueError(
+                "adaptive needs one clip_norm, and to see each update: drop secure aggregation."
+            )
+        self._width = self.model.size + (self._adaptive is not None)
+        self.optimizer = optimizer_of(optimizer)
+        self.secure = secure
+        self.plan = plan_for(
+            *(self.budget, rounds, self.report_goal, noise, self._width),
+            *(population, min_separation, max_participations, secure),
+        )
+        self._mechanism = mechanism_for(self.plan, self.budget, self.ask, self._width, secure)
+        moved = float(records_moved(self.budget.neighbouring))
+        finer = getattr(self._mechanism, "resolution", None)
+        self._grid = None if finer is None else Grid(grid_step(moved, finer), self._width)
+        self.scale, self.round = 1.0, 0
+        self._sum: Contributions | None = None
+        self._unit, self._summed = 1.0, False
+        self._open: str | None = None
+        self._whole, self._process = True, os.getpid()
+        self._begin(checkpoint, ledger, dataset, random_state)
+
+    # ------------------------------------------------------------ what is promised
+    def _declared(self, round: int) -> tuple[Any, Sensitivity]:
+        """What each round may release."""
+        moved, plan = float(records_moved(self.budget.neighbouring)), self.plan
+        cells, sampling = plan.cells(round), plan.sampling
+        view = round + 1 if plan.asking == "poisson" else 1
+        return self._mechanism, Sensitivity(
+            "l2", moved, 1.0, cells, view, sampling, grid=self._grid
+        )
+
+    def _begin(
+        self,
+        folder: str | os.PathLike[str] | None,
+        ledger: Any,
+        dataset: str | None,
+        seed: int | None,
+    ) -> None:
+        """A new training, or the one in the folder."""
+        home = None if folder is None else Path(folder)
+        found = None if home is None else Checkpoint.load(home / ROUNDS)
+        done = 0 if found is None else int(found[1].model["step"])
+        if isinstance(seed, (int, np.integer)) and done:
+            seed = int(seed) + 1_000_003 * done  # noise is never drawn twice
+        self._source = source_for(seed)
+        declared = Steps(self._declared, self.plan.rounds)
+        self._run = Run(self.budget, declared, self._source, what=self.solver)
+        if found is not None:
+            refuse_changes(self._settings(), found[1].model["settings"])
+        self.people = Participations(self.plan.rule, None if home is None else home / PEOPLE)
+        self._checkpoint: Checkpoint | None = None
+        if found is not None:
+            self._load(*found)
+            return
+        if self.people.times:
+            raise Refused(DAMAGED)
+        self._run.pay(account_for(ledger, dataset))
+        self._run.settle_declared()
+        if home is not None:
+            self._checkpoint = Checkpoint(home / ROUNDS, fresh_name())
+            self._checkpoint.begin(self._public(1.0))
+
+    @property
+    def solver(self) -> str:
+        return "federated_ftrl" if self.plan.asking == "rule" else "federated_averaging"
+
+    # ------------------------------------------------------------ a round
+    @property
+    def rounds_left(self) -> int:
+        """How many rounds the budget still pays for."""
+        return self.plan.rounds - self.round
+
+    @property
+    def clip_norm(self) -> float:
+        """The bound on the norm of an update in the next round."""
+        return self.clip.norm * self.scale
+
+    @property
+    def ticket(self) -> str | None:
+        """Names the open round: what does not name it answers another."""
+        return self._open
+
+    def begin_round(self, available: Sequence[Any]) -> list[Any]:
+        """Whom to ask, of those who can be reached; they are entered before this returns."""
+        self._check_whole()
+        if not self.rounds_left:
+            raise Refused(
+                f"all {self.plan.rounds} rounds of the budget are used: declare more from the "
+                "start, or begin another training with a budget of its own."
+            )
+        chosen = self._chosen(list(available))
+        self.people.ask(chosen, self.round)
+        self._sum = Contributions(self._width, self._declared(self.round)[1])
+        self._open, self._summed = f"{fresh_name()}/{self.round}", False
+        return chosen
+
+    def _chosen(self, available: list[Any]) -> list[Any]:
+        plan, coins = self.plan, self._source.coins
+        may = self.people.may(available, self.round)
+        free = [person for person, free in zip(available, may, strict=True) if free]
+        if plan.asking == "poisson":
+            turn = self.round % plan.groups
+            groups = self.people.groups(free, plan.groups)
+            mine = [one for one, group in zip(free, groups, strict=True) if group == turn]
+            return [person for person in mine if coins.random() < plan.rate]
+        if not free:
+            raise Refused(
+                "nobody may be asked in this round: all who can be reached were asked less than "
+                f"{plan.rule.min_separation_steps} rounds ago, or {plan.rule.times} times. Reach "
+                "more people; nothing is lost."
+            )
+        if len(free) <= self.ask:
+            return free
+        return [free[i] for i in coins.choice(len(free), self.ask, replace=False)]
+
+    def answer(self, person: Any, update: np.ndarray, ticket: str | None = None) -> bool:
+        """Take a person's update; whether it counts. Late, double and foreign ones do not, nor
+        those that name another round."""
+        if self.secure:
+            raise Refused("under secure aggregation answers come as one sum: call answered_sum.")
+        update, total = np.asarray(update), self._sum
+        if update.shape != self.model.shape or update.dtype.kind not in "fiu":
+            raise ValueError(
+                f"an update holds the model's {self.model.size} numbers, in one vector: this one "
+                f"has shape {update.shape} of {update.dtype}. It does not count."
+            )
+        if total is None or ticket not in (None, self._open) or not self.people.answered(person):
+            return False
+        self._run.read(lambda: total.add(self._contribution(update)))
+        return True
+
+    @np.errstate(all="ignore")
+    def _contribution(self, update: np.ndarray) -> np.ndarray:
+        update = update.astype(float)
+        unit = self.clip.unit(update, self.scale)
+        if self._adaptive is None:
+            return unit
+        fits = float(np.linalg.norm(update)) <= self.clip_norm
+        return self._adaptive.joined(np.where(np.isfinite(unit), unit, 0.0), fits)
+
+    def answered_sum(self, counts: np.ndarray, most: int) -> None:
+        """Take the sum of a whole round: integers, each person's of norm ``most`` at most."""
+        if not self.secure or self._summed or self._sum is None or self._grid is None:
+            raise Refused("a sum is taken once in a round, and under secure aggregation alone.")
+        total, grid = self._sum, self._grid
+        each = math.floor(1.0 / grid.step / most)
+        if each < 1:
+            raise Refused("what people count is finer than the noise: use fewer steps.")
+        self.people.close()
+        self._summed = True
+        self._run.read(lambda: total.add_counts(np.asarray(counts, dtype=np.int64) * each))
+        self._unit = each * most * grid.step
+
+    def end_round(self) -> np.ndarray:
+        """Release the round, write it down, and give the next model."""
+        self._check_whole()
+        if self._sum is None:
+            raise Refused("no round is open: call begin_round.")
+        self.people.close()
+        self.people.still_mine()
+        total, self._sum, self._open = self._sum, None, None
+        self._whole = False  # from here on the noise has moved
+        noisy = np.asarray(self._run.gate.release(self._mechanism, total.sealed()))
+        noisy, scale = noisy / self._unit, self.scale
+        if self._adaptive is not None:
+            noisy, answers = self._adaptive.parted(noisy)
+            scale = self._adaptive.moved(scale, answers, self.report_goal)
+        update = noisy * (self.clip_norm / self.report_goal)
+        model = np.asarray(self.optimizer.step(self.model.copy(), update), dtype=float)
+        if model.shape != self.model.shape:
+            raise ValueError("server_optimizer gives a model of another shape.")
+        if self._checkpoint is not None:
+            secret = secret_of(self._run, self._mechanism, self.optimizer, model)
+            self._checkpoint.save(self._public(scale), secret, [])
+        self.model, self.scale, self.round = model, scale, self.round + 1
+        self._whole = True
+        return model.copy()
+
+    def _check_whole(self) -> None:
+        if not self._whole or self._process != os.getpid():
+            raise Refused(
+                "the last round did not finish, or this is a copy of a server in another process: "
+                + AGAIN
+            )
+
+    # ------------------------------------------------------------ what it has cost
+    def certificate(self) -> Certificate:
+        """What all rounds so far have cost each person."""
+        plan, rule = self.plan, self.plan.rule
+        asked = (
+            f"each person is asked in {rule.times} rounds at most, at least "
+            f"{rule.min_separation_steps} apart: enforced by the server"
+        )
+        return self._run.certify(
+            assumptions=(
+                PERSON,
+                AVAILABLE,
+                *((UNKNOWN,) if self._checkpoint is None else ()),
+                *((SECRET,) if plan.asking == "poisson" else ()),
+                *((SECURE,) if self.secure else ()),
+            ),
+            settings={
+                "participation": asked,
+                "rounds": plan.rounds,
+                "rounds_done": self.round,
+                "report_goal": self.report_goal,
+                "noise": plan.factorization.name,
+                "noise_multiplier": plan.multiplier,
+                "clip_norm": self.clip.norm,
+                "adaptive": 0.0 if self._adaptive is None else self._adaptive.quantile,
+                "sampling_rate": plan.rate,
+            },
+        )
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of the fresh noise in a coordinate of a round's mean update."""
+        moved = records_moved(self.budget.neighbouring)
+        per_clip = self._mechanism.multiplier * moved
+        return per_clip * self.clip_norm / self.report_goal
+
+    # ------------------------------------------------------------ on disk
+    def _settings(self) -> dict[str, Any]:
+        """What a training promises: none of it may change when it goes on."""
+        plan = self.plan
+        return {
+            "epsilon": self.budget.epsilon,
+            "delta": self.budget.delta,
+            "neighbouring": self.budget.neighbouring,
+            "rounds": plan.rounds,
+            "report_goal": self.report_goal,
+            "clip_norm": list(self.clip.norms),
+            "min_separation": plan.rule.min_separation_steps,
+            "max_participations": plan.rule.times,
+            "noise": repr(self._mechanism),
+            "population": [plan.asking, plan.groups, plan.rate],
+            "adaptive": None if self._adaptive is None else self._adaptive.quantile,
+            "server_optimizer": repr(self.optimizer),
+            "secure": self.secure,
+            "model": self.model.size,
+        }
+
+    def _public(self, scale: float) -> dict[str, Any]:
+        return {
+            "settings": self._settings(),
+            "scale": scale,
+            "asked": self.people.times,
+            "private": self._run.private,
+            "mark": self._run.mark,
+        }
+
+    def _load(self, checkpoint: Checkpoint, saved: Saved) -> None:
+        facts = saved.model
+        if self.people.times < facts["asked"]:
+            raise Refused(DAMAGED)
+        self.round, self.scale = int(facts["step"]), float(facts["scale"])
+        self._run.follow(facts["mark"], paid=True, private=facts["private"])
+        if self.round:
+            self.model = go_on(self._run, self._mechanism, self.optimizer, self.round, saved.noise)
+        self._checkpoint = checkpoint

@@ -1,0 +1,123 @@
+"""A dense matrix seen through public bounds of its columns, a few rows at a time: no copy of it.
+
+Clipping, shifting and dividing are done entry by entry, by NumPy, in the precision of the matrix.
+What comes out of an entry therefore depends on the entry alone, not on which rows are read with it:
+that blocks without an entry outside are not clipped changes no bit.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+TILE = 1 << 10
+"""Rows that are clipped if one of their entries lies outside."""
+FAR = 1e3
+"""Columns are not left uncentred whose middle is so many times as far from 0 as their bounds."""
+_PLACE = threading.local()
+"""Of the block that a thread reads: fresh memory would cost more than the map."""
+
+
+@dataclass(frozen=True, eq=False)
+class BoundedColumns:
+    """x becomes (x - shift) / scale, clipped to [low, high] before; entries are finite.
+
+    ``outside`` says of each ``TILE`` rows whether an entry has to be clipped; the first row here is
+    number ``first`` there.
+    """
+
+    inner: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    shift: np.ndarray
+    scale: np.ndarray
+    outside: np.ndarray
+    first: int = 0
+
+    @classmethod
+    def over(
+        cls, X: np.ndarray, low: np.ndarray, high: np.ndarray, shift: np.ndarray, scale: np.ndarray
+    ) -> BoundedColumns | None:
+        """One reading of the matrix; None if an entry is not finite."""
+        outside = np.zeros(-(-len(X) // TILE), dtype=bool)
+        for k in range(len(outside)):
+            tile = X[k * TILE : (k + 1) * TILE]
+            least, most = tile.min(axis=0), tile.max(axis=0)
+            if not (np.isfinite(least).all() and np.isfinite(most).all()):
+                return None
+            outside[k] = (least < low.astype(X.dtype)).any() or (most > high.astype(X.dtype)).any()
+        return cls(X, low, high, shift, scale, outside)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.inner.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.inner.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return self.inner.nbytes
+
+    @property
+    def near(self) -> bool:
+        """Whether columns may be centred later, without a loss of digits."""
+        return bool((np.abs(self.shift) <= FAR * self.scale).all())
+
+    def __getitem__(self, key: Any) -> np.ndarray:
+        """Rows, and perhaps some of their columns; not to be written to."""
+        rows, columns = key if isinstance(key, tuple) else (key, slice(None))
+        return self._map(self.inner[rows, columns], columns, self._clean(rows), None)
+
+    def block(self, rows: slice) -> np.ndarray:
+        """Consecutive rows, perhaps in a place that the next block of this thread is written to."""
+        found, clean = self.inner[rows], self._clean(rows)
+        place = getattr(_PLACE, "block", None)
+        if place is None or place.dtype != found.dtype or place.size < found.size:
+            place = _PLACE.block = np.empty(found.size, found.dtype)
+        return self._map(found, slice(None), clean, place[: found.size].reshape(found.shape))
+
+    def part(self, rows: slice) -> BoundedColumns:
+        """Some consecutive rows, not read yet."""
+        start, _, _ = rows.indices(len(self.inner))
+        return replace(self, inner=self.inner[rows], first=self.first + start)
+
+    def in_own_units(self) -> BoundedColumns:
+        """The same entries clipped and nothing else."""
+        return replace(self, shift=np.zeros_like(self.shift), scale=np.ones_like(self.scale))
+
+    def _clean(self, rows: Any) -> bool:
+        if not isinstance(rows, slice):
+            return False
+        start, stop, _ = rows.indices(len(self.inner))
+        first, last = (self.first + start) // TILE, -(-(self.first + stop) // TILE)
+        return not self.outside[first:last].any()
+
+    def _map(self, X: np.ndarray, columns: Any, clean: bool, out: np.ndarray | None) -> np.ndarray:
+        def side(values: np.ndarray) -> Any:
+            return one_if_equal(values.astype(self.dtype)[columns])
+
+        with np.errstate(all="ignore"):
+            if not clean:
+                X = out = np.clip(X, side(self.low), side(self.high), out=out)
+            if self.shift.any():
+                X = out = np.subtract(X, side(self.shift), out=out)
+            if (self.scale != 1).any():
+                X = np.divide(X, side(self.scale), out=out)
+        return X
+
+
+def whole(X: Any) -> Any:
+    """An array that can be read as one."""
+    return X[:] if isinstance(X, BoundedColumns) else X
+
+
+def one_if_equal(values: Any) -> Any:
+    """One number in place of many equal ones: columns need not be told apart."""
+    if np.ndim(values) and values.size and (values == values.flat[0]).all():
+        return values.flat[0]
+    return values

@@ -1,0 +1,133 @@
+"""What a sum holds beside the data does not grow with the number of records."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from privopt import LogisticRegression
+from privopt.estimators.bounds import ColumnBounds
+from privopt.losses import Logistic
+from privopt.oracle import RowMap
+from privopt.oracle.bounded_columns import TILE, BoundedColumns
+from privopt.oracle.dense import DenseRows
+from privopt.oracle.mapped import MappedRows
+from privopt.oracle.objective import Objective
+from privopt.oracle.rows import RowBounds
+
+
+def peak_of(compute):
+    tracemalloc.start()
+    found = compute()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return found, peak
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_hessian_holds_four_matrices_at_most(mapped):
+    rng = np.random.default_rng(0)
+    p = 1000
+    X = rng.uniform(-0.02, 0.02, (6000, p))
+    y = np.sign(X[:, 0])
+    rows = DenseRows.build(X, y, RowBounds(np.inf, 1.0))
+    if mapped:
+        rows = MappedRows.build(rows, RowMap(np.zeros(p), np.ones(p), 1.0, 1.0))
+    objective = Objective(rows, Logistic())
+    theta = rng.normal(size=p + 1)
+    found, peak = peak_of(lambda: objective.hessian(theta))
+    assert peak <= 4 * 8 * (p + 1) ** 2
+    part = objective.part(0, 500)
+    E = np.vstack(part.rows.effective(lambda E, *_: E.copy(), 500))
+    weights = Logistic().curvature(E @ theta, part.rows.weights(theta, lambda z, y, size: y))
+    np.testing.assert_allclose(part.hessian(theta), (E.T * weights) @ E, rtol=1e-9, atol=1e-12)
+    assert np.abs(found - found.T).max() <= 1e-12 * np.abs(found).max()
+
+
+def bounded(X, low, high):
+    declared = ColumnBounds(np.full(X.shape[1], low), np.full(X.shape[1], high))
+    return declared, declared.over(X)
+
+
+def test_bounds_are_read_block_by_block_with_the_bits_of_a_copy():
+    rng = np.random.default_rng(1)
+    X = rng.normal(3.0, 1.0, (5 * TILE + 7, 40))
+    X[: 2 * TILE] = X[: 2 * TILE].clip(1.0, 5.0)  # tiles without an entry outside
+    for low, high in ((1.0, 5.0), (-2.0, 5.0), (1e6, 1e6 + 1)):
+        declared, lazy = bounded(X, low, high)
+        assert isinstance(lazy, BoundedColumns)
+        copy = declared.apply(X)
+        for cut in (slice(None), slice(TILE + 5, 3 * TILE), slice(10, 20)):
+            np.testing.assert_array_equal(lazy[cut], copy[cut])
+            np.testing.assert_array_equal(lazy.block(cut), copy[cut])
+            np.testing.assert_array_equal(lazy.part(cut)[3:9], copy[cut][3:9])
+        np.testing.assert_array_equal(lazy[:, [3, 1]], copy[:, [3, 1]])
+        np.testing.assert_array_equal(lazy[np.array([5, 3 * TILE])], copy[[5, 3 * TILE]])
+
+
+def test_one_record_outside_its_bounds_changes_no_other_records_counts():
+    rng = np.random.default_rng(2)
+    X = rng.uniform(1.2, 4.8, (3 * TILE, 50))
+    Z = X.copy()
+    Z[7] = 100.0
+    y = np.sign(rng.normal(size=len(X)))
+    row_map = RowMap(np.full(50, 0.1), np.full(50, 1.7), 2.0, 3.0)
+    theta = rng.normal(size=51)
+
+    def counts(X, keep):
+        _, lazy = bounded(X, 1.0, 5.0)
+        rows = MappedRows.build(DenseRows.build(lazy, y, RowBounds(np.inf, 1.0)), row_map)
+        rows = rows.take(np.flatnonzero(keep)) if keep is not None else rows
+        return rows.counted_sum(theta, lambda z, y, size: -y / (1 + np.exp(y * z)), 1.0, 1e-9)
+
+    others = np.arange(len(X)) != 7
+    only = ~others
+    np.testing.assert_array_equal(counts(X, None) - counts(X, only), counts(Z, others))
+    np.testing.assert_array_equal(counts(Z, None) - counts(Z, only), counts(Z, others))
+
+
+def test_a_matrix_with_a_missing_entry_is_copied():
+    X = np.ones((4000, 40))
+    X[17, 3] = np.nan
+    assert isinstance(bounded(X, -2.0, 2.0)[1], np.ndarray)
+
+
+def test_bounds_hold_no_copy_of_the_data():
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-2.5, 2.5, (60_000, 50))
+    y = (X[:, 0] > 0).astype(int)
+    model = LogisticRegression(1.0, 1e-6, bounds=(-2, 2), classes=[0, 1])
+    model.fit(X[:2000], y[:2000])
+    _, peak = peak_of(lambda: model.fit(X, y))
+    assert peak < 0.75 * X.nbytes
+
+
+def test_a_wide_hessian_is_not_built_where_a_few_products_do():
+    from privopt.numerics.newton import minimise
+
+    rng = np.random.default_rng(4)
+    p = 400
+    X = rng.normal(size=(900, p)) / np.sqrt(p)
+    rows = DenseRows.build(X, np.sign(X[:, 0]), RowBounds(10.0))
+    built = []
+
+    class Counted(Objective):
+        def hessian(self, theta):
+            built.append(1)
+            return super().hessian(theta)
+
+    def solved(regularisation, gradient_norm=1e-8):
+        built.clear()
+        return minimise(
+            Counted(rows, Logistic()),
+            regularisation=regularisation,
+            centre=np.zeros(p),
+            linear=np.zeros(p),
+            gradient_norm=gradient_norm,
+        )
+
+    easy = solved(1.0)
+    assert not built
+    assert np.linalg.norm(Objective(rows, Logistic()).gradient(easy) + easy) <= 1e-8
+    solved(1e-6)
+    assert built
