@@ -66,12 +66,14 @@ class Told:
 def bounds_alone(monkeypatch):
     """Simulations have tests of their own."""
     monkeypatch.setattr(CHOOSE.Simulation, "compared", lambda self, plans: {})
+    monkeypatch.setattr(CHOOSE, "Expectation", lambda *of: None)
 
 
 def ranked(monkeypatch, *solvers, predicted=None):
     """A ranking by bounds, or by given errors, without any simulation."""
     known = {name: Told(error) for name, error in (predicted or {}).items()}
     monkeypatch.setattr(CHOOSE.Simulation, "compared", lambda self, plans: known)
+    monkeypatch.setattr(CHOOSE, "Expectation", lambda facts, budget, one: known.get(one.name))
     monkeypatch.setattr(CHOOSE, "catalogue", lambda: {solver.name: solver for solver in solvers})
     opinions = {solver.name: solver.opinion for solver in solvers}
     monkeypatch.setattr("privopt.planner.opinions.OPINIONS", opinions)

@@ -91,27 +91,25 @@ def rank(facts: Facts, budget: Budget, discrete_noise: bool | str = "auto") -> R
         if sentence is not None:
             refused[name] = sentence
     plans = _by_bounds(plans)
-    simulation, led = Simulation(facts, budget), _led(plans)
-    if led is not None:
-        plans[0] = replace(led, expectation=Expectation(facts, budget, led.solver))
-    else:
-        seen = simulation.compared(plans)
+    simulation = Simulation(facts, budget)
+    seen = {} if _led(plans) else simulation.compared(plans)
+    if seen:
         plans = [replace(plan, expectation=seen.get(plan.name)) for plan in plans]
         plans = _by_simulation(
             plans, {name: one.seen.score for name, one in seen.items() if one.seen}
         )
+    if plans and simulation.possible:
+        plans[0] = replace(plans[0], expectation=Expectation(facts, budget, plans[0].solver))
     return Ranking(facts, budget, tuple(plans), refused)
 
 
-def _led(plans: list[Plan]) -> Plan | None:
-    """A plan that goes first without a simulation of the others, and is first by bounds too."""
+def _led(plans: list[Plan]) -> bool:
+    """Whether the first plan by bounds needs no simulation of the others to be first."""
     for plan in plans[:1]:
         opinion = opinion_of(plan.name)
-        if opinion.prefer(plan.facts, plan.budget) is not None or (
-            plan.promised and opinion.leads(plan.facts, plan.budget)
-        ):
-            return plan
-    return None
+        leads = plan.promised and opinion.leads(plan.facts, plan.budget)
+        return leads or opinion.prefer(plan.facts, plan.budget) is not None
+    return False
 
 
 def _by_bounds(plans: list[Plan]) -> list[Plan]:

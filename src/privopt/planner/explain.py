@@ -39,7 +39,8 @@ def rows(ranking: Ranking) -> list[tuple[str, ...]]:
 
 def _error(plan: Plan) -> str:
     if not plan.promised:
-        return "none: not convex"
+        told = plan.predicted
+        return "none: not convex" if told is None else f"{told:.2g} (not convex: no proof)"
     if not math.isfinite(plan.settings.bound):
         return "no proof" if plan.predicted is None else f"{plan.predicted:.2g} (no proof)"
     gap = " (gap)" if plan.solver.promise == "stationarity" else ""
@@ -54,7 +55,7 @@ def verdict(ranking: Ranking, plan: Plan) -> str:
         if opinion.prefer(ranking.facts, ranking.budget):
             return "chosen: see below"
         return "chosen" if len(ranking.plans) > 1 else "chosen: the only one"
-    if not plan.promised and best.promised:
+    if not plan.promised and plan.expectation is None:
         return "promises nothing here"
     if opinion.reference:
         return "reference: measured worse"
@@ -99,7 +100,7 @@ def notes(ranking: Ranking) -> list[str]:
                     f"{plan.name} has the smaller bound, but {other} does better on ordinary data "
                     "and is ranked before it."
                 )
-    if not ranking.facts.convex:
+    if not ranking.facts.convex and not any(plan.promised_excess for plan in ranking.plans):
         sentences.append(
             f"{ranking.facts.loss_name} is not convex: a small excess cannot be promised, only a "
             "nearly stationary point; privacy holds for every solver listed."

@@ -10,7 +10,7 @@ lose of what the trivial model loses.
 Shape: the errors of private methods depend on n and the budget through n mu (mu in Gaussian, or
 epsilon in pure, units). So errors are simulated at fixed nodes of n mu, with no more records than
 it takes, and interpolated in logarithms between two nodes: predictions fall where records or budget
-grow. Beyond ``MOST_PARAMETERS`` columns fewer stand for them, with the same ratios of columns to
+grow. Beyond ``most_parameters`` columns fewer stand for them, with the same ratios of columns to
 records and of sqrt(p) to n mu; the error is then the bound times what it is too large by there. No
 data is touched and nothing private is spent: plans depend on public facts, and a wrong prediction
 can only make the planner choose worse.
@@ -45,11 +45,13 @@ from privopt.privacy.profiles import gaussian_epsilon, gaussian_mu
 from privopt.solvers import Plan, Prediction, Settings, Solver, families
 
 QUICK = (WholeSpace, L2Ball, L1Ball, Box, Simplex)
-"""Domains onto which projecting is quick."""
+"""Domains onto which projecting is quick; on ``SLOW`` ones the best by its bound is simulated when
+somebody asks, and nothing is compared."""
 SLOW = (LpBall, Polytope)
 FEW_SITUATIONS, MANY_PARAMETERS = 3, 64
 """How many situations are enough on slow domains, or for so many parameters."""
-MOST_PARAMETERS = 200
+MOST_PARAMETERS, MOST_SLOW = 200, 32
+"""Beyond, so many stand for more; fewer where projecting is slow."""
 FEWEST_RECORDS, MOST_RECORDS = 256, 1024
 LARGEST_MU = 3.0
 """Amplification by sampling and the cost of curvature change beyond; more records are taken."""
@@ -96,7 +98,7 @@ class Simulation:
     def __init__(self, facts: Facts, budget: Budget) -> None:
         domain = facts.problem.domain
         known = isinstance(domain, QUICK + SLOW)
-        narrow = facts.p <= MOST_PARAMETERS or not domain.dimension
+        narrow = facts.p <= most_parameters(facts) or not domain.dimension
         self.possible = known and narrow and facts.features > 0 and not facts.prior
         self.facts, self.budget = facts, budget
         self._objectives: dict[tuple[int, str], Objective] = {}
@@ -107,7 +109,7 @@ class Simulation:
 
         First in the plain situation; those that are not hopeless there in all situations.
         """
-        if not self.possible:
+        if not self.possible or isinstance(self.facts.problem.domain, SLOW):
             return {}
         at, _, _ = place(self.facts, self.budget)
         solvers = {plan.name: plan.solver for plan in plans if _worth(plan)}
@@ -118,13 +120,14 @@ class Simulation:
             return {}
         first = min(close, key=lambda name: close[name].score)
         return {
-            name: Expectation(self.facts, self.budget, solvers[first if hopeless else name], one)
+            name: Expectation(self.facts, self.budget, solvers[first], one)
             for name, one in {**seen, **close}.items()
-            for hopeless in [name not in close]
         }
 
     def at_nodes(self, solver: Solver) -> list[Prediction]:
         """At the nodes before and after, in all situations."""
+        if solver.joint:
+            return []
         ends = place(self.facts, self.budget)[:2]
         found = [self._all({solver.name: solver}, at).get(solver.name) for at in ends]
         return [one for one in found if one is not None]
@@ -219,8 +222,8 @@ class Simulation:
 class Expectation:
     """What a solver is expected to lose, computed when somebody asks.
 
-    ``seen`` is what it lost at the node before; None if that was not looked at. It falls like what
-    ``solver`` loses, itself, or the best of those beside which it is hopeless.
+    ``seen`` is what it lost at the node before; None if it is what ``solver`` itself loses. From
+    there it falls like what ``solver`` loses, the best of those it was compared with.
     """
 
     facts: Facts
@@ -236,7 +239,7 @@ class Expectation:
             return self.seen
         low, high, part = place(self.facts, self.budget)
         first, last = ends
-        if self.facts.p > MOST_PARAMETERS:
+        if self.facts.p > most_parameters(self.facts):
             first, last = (
                 one.times(self._bound(self.facts, self.budget) / self._bound(*shape))
                 for one, shape in ((first, low), (last, high))
@@ -257,10 +260,15 @@ class Expectation:
 Shape = tuple[Facts, Budget]
 
 
+def most_parameters(facts: Facts) -> int:
+    """How many columns are simulated at most."""
+    return MOST_SLOW if isinstance(facts.problem.domain, SLOW) else MOST_PARAMETERS
+
+
 def place(facts: Facts, budget: Budget) -> tuple[Shape, Shape, float]:
     """Two shapes between which this one lies, and how far from the first, in logarithms."""
     mu = budget.epsilon if budget.pure else gaussian_mu(budget.epsilon, budget.delta)
-    signal = facts.n * mu * math.sqrt(min(1.0, MOST_PARAMETERS / facts.p))
+    signal = facts.n * mu * math.sqrt(min(1.0, most_parameters(facts) / facts.p))
     at = math.log(max(signal / FIRST, 1.0), APART)
     node = min(math.floor(at), LAST - 1)
     return shape(facts, budget, node), shape(facts, budget, node + 1), at - node
@@ -268,9 +276,14 @@ def place(facts: Facts, budget: Budget) -> tuple[Shape, Shape, float]:
 
 def shape(facts: Facts, budget: Budget, node: int) -> Shape:
     """A smaller problem at a node of n mu."""
-    signal, n, p = FIRST * APART**node, facts.n, facts.p
-    if p > MOST_PARAMETERS:
-        n, p = max(64, round(n * MOST_PARAMETERS / p)), MOST_PARAMETERS
+    signal, n, p, most = FIRST * APART**node, facts.n, facts.p, most_parameters(facts)
+    problem = facts.problem
+    if p > most:
+        n = max(64, round(n * most / p))
+        if problem.column_bounds is not None and problem.data_norm is not None:
+            # As long as before, measured by how long entries let them be.
+            problem = replace(problem, data_norm=problem.data_norm * math.sqrt(most / p))
+        p = most
     elif not facts.problem.domain.dimension and p > 4:
         p = _rounded(p)
     largest = LARGEST_MU if not budget.pure else 2 * LARGEST_MU
@@ -278,7 +291,6 @@ def shape(facts: Facts, budget: Budget, node: int) -> Shape:
     n = 2 ** math.floor(math.log2(min(n, wanted)))
     delta = 0.0 if budget.pure else DELTA
     epsilon = signal / n if budget.pure else gaussian_epsilon(signal / n, delta)
-    problem = facts.problem
     units = problem.units
     if units is not None:  # columns like one another, as made-up ones are
         units = (float(np.exp(np.mean(np.log(units)))),) * (p - bool(problem.intercept))

@@ -105,6 +105,9 @@ class Solver(ABC):
     """What ``Settings.bound`` bounds. A small excess is promised for convex losses only; a solver
     whose privacy does not rest on convexity may take others, without that promise."""
 
+    convexity_free: ClassVar[bool] = False
+    """Whether its bound on the excess holds for losses that are not convex, too."""
+
     def __init_subclass__(cls, **others: Any) -> None:
         """No solver is asked about a kind of loss that it was not written for."""
         super().__init_subclass__(**others)
@@ -242,12 +245,13 @@ class Plan:
     @property
     def promised_excess(self) -> bool:
         """Whether the bound holds, and is one on the excess."""
-        return self.facts.convex and self.solver.promise == "excess"
+        convex = self.facts.convex or self.solver.convexity_free
+        return convex and self.solver.promise == "excess"
 
     @property
     def promised(self) -> bool:
-        """Whether the bound holds: one on the excess is proved for convex losses only."""
-        return self.facts.convex or self.solver.promise == "stationarity"
+        """Whether the bound holds: one on the excess is mostly proved for convex losses alone."""
+        return self.promised_excess or self.solver.promise == "stationarity"
 
     def frontier(self, epsilons: Iterable[float] | None = None) -> Frontier:
         """Predicted error of this solver against epsilon, with the settings it chooses for each.
