@@ -17,7 +17,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-lowest audit mutants faults lint bench docs dist clean
+.PHONY: help demo test test-quick test-all test-lowest audit mutants faults lint bench docs dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -25,8 +25,14 @@ help: ## list the targets
 demo: .venv/.stamp-demo ## a first private model, its plan and its certificate
 	@$(BIN)/privopt demo $(ARGS)
 
-test: .venv/.stamp-test ## run all tests
+test: .venv/.stamp-test ## run the tests that guard a change: pairs of choices in place of products
 	@$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-quick: .venv/.stamp-test ## run one case of each test that is fast
+	@$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --quick $(ARGS)
+
+test-all: .venv/.stamp-test ## run all tests, with all products of choices
+	@PRIVOPT_TESTS=all $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 # An environment of its own, with the oldest releases that pyproject.toml admits and without torch. scikit-learn's own
 # checks need SCIPY_ARRAY_API there; new Pythons warn of what old releases do.

@@ -276,6 +276,14 @@ def _movies(home: Path) -> DataSet:
     return _split("movies", X, y, (-1.0, 1.0))
 
 
+def _messages(home: Path) -> DataSet:
+    """Spam or not, words present or not."""
+    X = sp.csr_array(sp.load_npz(home / "sms_spam" / "X.npz")).astype(float)
+    with np.load(home / "sms_spam" / "y.npz") as data:
+        y = data[data.files[0]]
+    return _split("messages", X, (y == y.max()).astype(int), (0.0, 1.0))
+
+
 def _genes(name: str, file: str, largest: float) -> Callable[[Path], DataSet]:
     """Expressions that the publisher standardised or scaled."""
 
@@ -312,6 +320,7 @@ WIDE: dict[str, Callable[[Path], DataSet]] = {
     "madelon": _madelon,
     "newsgroups": _newsgroups,
     "movies": _movies,
+    "messages": _messages,
     "leukemia": _genes("leukemia", "leukemia_train38", 3.0),
     "colon": _genes("colon", "colon_cancer", 1.0),
     "duke": _genes("duke", "duke_breast38", 1.0),

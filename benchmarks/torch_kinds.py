@@ -536,6 +536,11 @@ def cell(build: Build, shape: tuple[int, ...] | str, way: str) -> tuple[str, str
     def cast() -> Any:
         return nullcontext() if half is None else torch.autocast("cpu", half)
 
+    try:
+        with torch.no_grad(), cast():
+            build().to(x if x.is_floating_point() else target)(x)
+    except RuntimeError as problem:
+        return "torch fails", str(problem)
     choices: dict[str, Any] = {
         "microbatch": {"microbatch": 2},
         "compile": {"compile": "aot_eager"},
@@ -555,14 +560,16 @@ def cell(build: Build, shape: tuple[int, ...] | str, way: str) -> tuple[str, str
             private.backward(losses, rows, targets=goals)
     except (Refused, ValueError) as refusal:
         return "refused", str(refusal)
-    right = torch.zeros_like(sums[0])
+    parameters, right = private._engine.parameters, torch.zeros_like(sums[0])
+    with cast():
+        clip = CLIP * (1 - private._engine.margin("cpu"))  # the rest is left to rounding
     for i in range(COUNT):
         with cast():
             value = losses(model(x[i : i + 1]), target[i : i + 1])
-        found = torch.autograd.grad(value[0], private._engine.parameters, allow_unused=True)
-        pairs = zip(private._engine.parameters, found, strict=True)
+        found = torch.autograd.grad(value[0], parameters, allow_unused=True)
+        pairs = zip(parameters, found, strict=True)
         row = torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for p, g in pairs])
-        right += row * min(1.0, CLIP / float(row.norm().clamp_min(1e-30)))
+        right += row * min(1.0, clip / float(row.norm().clamp_min(1e-30)))
     far = float((sums[0] - right).norm()) / (CLIP * math.sqrt(COUNT))
     close = CLOSE.get(way, 1e-6)
     return ("right" if far <= close else "wrong"), f"{far:.1e}"

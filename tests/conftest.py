@@ -29,5 +29,26 @@ def pytest_report_header():
     return "torch is not installed: files that need it are left out" if WITHOUT_TORCH else None
 
 
+SLOW_ROOMS = ("benchmarks", "docs", "engines", "faults", "mutants", "project", "training")
+"""Folders that a quick run leaves out: whole processes, pages, planted bugs, torch."""
+
+
+def pytest_collection_modifyitems(config, items):
+    """A quick run: the first case of each test, without what is slow or statistical."""
+    if not config.getoption("--quick"):
+        return
+    kept, left, seen = [], [], set()
+    for item in items:
+        room = item.path.relative_to(HERE).parts[0]
+        slow = any(item.get_closest_marker(mark) for mark in ("slow", "statistical"))
+        test = item.nodeid.partition("[")[0]
+        out = slow or room in SLOW_ROOMS or test in seen
+        seen.add(test)
+        (left if out else kept).append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=left)
+
+
 def pytest_addoption(parser):
+    parser.addoption("--quick", action="store_true", help="one case of each test that is fast")
     parser.addoption("--programs", type=int, default=30, help="random training programs of a kind")

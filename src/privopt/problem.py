@@ -60,6 +60,12 @@ class Problem:
     shaped : tuple of (index, low, high), default=()
         Columns whose shape is fitted beside their slope, with the declared range of each. Only
         ``standardized_objective`` does so, where n and epsilon allow; other solvers fit slopes.
+    intervals : bool, default=False
+        Coefficients are to come with standard errors: ``with_intervals`` gives them, within the
+        same budget; other solvers do not.
+    weighted : bool, default=False
+        Records come with weights between 0 and 1, by which their losses are multiplied
+        (``Oracle.over``); solvers then count classes by weight.
     """
 
     loss: Any
@@ -74,12 +80,16 @@ class Problem:
     shaped: tuple[tuple[int, float, float], ...] = ()
     sparsity: int | None = None
     rank: int | None = None
+    weighted: bool = False
+    intervals: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.loss, Loss | VectorLoss):
             raise TypeError("loss must be a privopt loss, for example privopt.losses.Logistic().")
-        whole = isinstance(self.loss, VectorLoss)
-        object.__setattr__(self, "loss", met_vector(self.loss) if whole else met(self.loss))
+        loss = self.loss
+        whole = isinstance(loss, VectorLoss)
+        known = met_vector(loss) if isinstance(loss, VectorLoss) else met(loss)
+        object.__setattr__(self, "loss", known)
         if whole and self.intercept:
             raise ValueError("a loss of vectors takes rows without a constant column: intercept=0.")
         if not isinstance(self.domain, Domain):

@@ -76,6 +76,14 @@ def test_plan_tells_who_refused_and_what_delta_buys():
     assert "With delta=1e-06 instead of 0" in text_of(result)
 
 
+def test_plan_for_what_an_attacker_may_achieve():
+    result = run("plan", "--n", 1000, "--p", 5, "--attack-tpr", 0.05, "--delta", 1e-6)
+    assert result.exit_code == 0
+    assert "epsilon = 1.6094: an attacker who is wrong about 1 %" in text_of(result)
+    assert "epsilon=1.6094" in text_of(result)
+    complains(run("plan", "--n", 9, "--p", 5, "--attack-tpr", 0.001), "false alarms < right")
+
+
 def test_plan_for_several_models_costs_more():
     one, three = (
         run("plan", "--n", 1000, "--p", 3, "--models", models).output for models in (1, 3)

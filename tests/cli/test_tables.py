@@ -131,14 +131,14 @@ def test_init_bounds_does_not_overwrite_work(folder):
         (["data.csv", "--target", "sik"], "data.csv has no column 'sik': did you mean 'sick'?"),
         (["data.csv", "--target", "Age"], "did you mean 'age'?"),
         (["no.csv", "--target", "y"], "there is no file no.csv"),
-        (["data.txt", "--target", "y"], "data.txt must end in .csv or .parquet"),
+        (["data.doc", "--target", "y"], "data.doc must end in .csv, .tsv, .txt or .parquet"),
         (["empty.csv", "--target", "y"], "empty.csv is empty"),
         (["twice.csv", "--target", "a"], "two columns named 'a'"),
         (["../", "--target", "a"], "is a folder"),
     ],
 )
 def test_init_bounds_errors(folder, arguments, words):
-    (folder / "data.txt").write_text("a,y\n1,0\n")
+    (folder / "data.doc").write_text("a,y\n1,0\n")
     (folder / "empty.csv").write_text("")
     (folder / "twice.csv").write_text("a,a\n1,2\n")
     complains(run("init-bounds", *arguments, "--out", "new.toml"), words)

@@ -117,4 +117,4 @@ def test_every_estimator_can_be_cloned_and_routed(name):
     model, _ = made(name)
     with sklearn.config_context(enable_metadata_routing=True):
         router = clone(model).get_metadata_routing()
-        assert "sample_weight" not in router.fit.requests
+        assert ("sample_weight" in router.fit.requests) == ("max_weight" in model.get_params())

@@ -7,23 +7,21 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sp
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from privopt import HuberRegressor, LinearRegression
 from privopt.audit import hostile_pairs, replay
 from privopt.losses import Huber
 from privopt.mechanisms import HOOK
 from privopt.privacy.budget import NEIGHBOURING
+from tests.covering import each_check
 
 BOUNDS, TARGET = (0.0, 10.0), (0.0, 100.0)
 
 
-@parametrize_with_checks(
-    [
-        HuberRegressor(),
-        HuberRegressor(epsilon=5.0, delta=1e-6, bounds=(-5.0, 5.0), random_state=0),
-        HuberRegressor(width=0.3, fit_intercept=False, data_norm="private", random_state=0),
-    ]
+@each_check(
+    HuberRegressor(),
+    HuberRegressor(epsilon=5.0, delta=1e-6, bounds=(-5.0, 5.0), random_state=0),
+    HuberRegressor(width=0.3, fit_intercept=False, data_norm="private", random_state=0),
 )
 def test_checks_of_scikit_learn(estimator, check):
     """No check is expected to fail."""

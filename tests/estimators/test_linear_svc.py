@@ -7,21 +7,19 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sp
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from privopt import LinearSVC
 from privopt.audit import hostile_pairs, replay
 from privopt.mechanisms import HOOK
 from privopt.privacy.budget import NEIGHBOURING
+from tests.covering import each_check
 
 
-@parametrize_with_checks(
-    [
-        LinearSVC(),
-        LinearSVC(epsilon=5.0, delta=1e-6, loss="hinge", random_state=0),
-        LinearSVC(epsilon=5.0, random_state=3, fit_intercept=False),
-        LinearSVC(epsilon=5.0, delta=1e-6, bounds=(-20.0, 20.0), random_state=0),
-    ]
+@each_check(
+    LinearSVC(),
+    LinearSVC(epsilon=5.0, delta=1e-6, loss="hinge", random_state=0),
+    LinearSVC(epsilon=5.0, random_state=3, fit_intercept=False),
+    LinearSVC(epsilon=5.0, delta=1e-6, bounds=(-20.0, 20.0), random_state=0),
 )
 def test_checks_of_scikit_learn(estimator, check):
     """No check is expected to fail."""

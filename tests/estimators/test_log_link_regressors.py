@@ -8,13 +8,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn import linear_model
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import privopt
 from privopt import GammaRegressor, PoissonRegressor
 from privopt.audit import hostile_pairs, replay
 from privopt.mechanisms import HOOK
 from privopt.privacy.budget import NEIGHBOURING
+from tests.covering import each_check
 
 BOUNDS = (-1.0, 1.0)
 KINDS = {
@@ -24,13 +24,11 @@ KINDS = {
 each = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
-@parametrize_with_checks(
-    [
-        PoissonRegressor(),
-        GammaRegressor(epsilon=5.0, random_state=0),
-        PoissonRegressor(epsilon=5.0, delta=1e-6, bounds=(-5.0, 5.0), random_state=0),
-        GammaRegressor(5.0, 1e-6, bounds=(-5.0, 5.0), target_bounds=(0.0, 9.0), random_state=0),
-    ]
+@each_check(
+    PoissonRegressor(),
+    GammaRegressor(epsilon=5.0, random_state=0),
+    PoissonRegressor(epsilon=5.0, delta=1e-6, bounds=(-5.0, 5.0), random_state=0),
+    GammaRegressor(5.0, 1e-6, bounds=(-5.0, 5.0), target_bounds=(0.0, 9.0), random_state=0),
 )
 def test_checks_of_scikit_learn(estimator, check):
     """No check is expected to fail."""

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from privopt import Budget, OnlineLinearRegression, OnlineLogisticRegression, Refused
 from privopt.audit import hostile_pairs, noise_p_value, record, replay
@@ -20,15 +19,14 @@ from privopt.privacy import Accountant, Certificate, Log, spend
 from privopt.privacy.factorizations import named
 from privopt.privacy.participation import Participation
 from privopt.privacy.profiles import gaussian_epsilon, gaussian_mu
+from tests.covering import each_check
 
 SIZE = 25
 
 
-@parametrize_with_checks(
-    [
-        OnlineLogisticRegression(epsilon=5.0, batch_size=50, momentum=0.5, random_state=0),
-        OnlineLinearRegression(batch_size=50, nan_policy="empty", random_state=1),
-    ]
+@each_check(
+    OnlineLogisticRegression(epsilon=5.0, batch_size=50, momentum=0.5, random_state=0),
+    OnlineLinearRegression(batch_size=50, nan_policy="empty", random_state=1),
 )
 def test_checks_of_scikit_learn(estimator, check):
     check(estimator)

@@ -6,21 +6,19 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone, is_classifier, is_regressor
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from privopt import Budget, PrivateERM, Problem, Refused, solve
 from privopt.audit import hostile_pairs, replay
 from privopt.geometry import L1Ball, L2Ball, Simplex
 from privopt.losses import Hinge, Huber, Logistic, Quantile, Squared
 from privopt.privacy.budget import NEIGHBOURING
+from tests.covering import each_check
 from tests.estimators.every import NUMBER, THREE, TWO, X
 
 
-@parametrize_with_checks(
-    [
-        PrivateERM(Problem(Logistic(), intercept=0.3)),
-        PrivateERM(Problem(Squared(residual_clip=1.0)), delta=1e-6, nan_policy="empty"),
-    ]
+@each_check(
+    PrivateERM(Problem(Logistic(), intercept=0.3)),
+    PrivateERM(Problem(Squared(residual_clip=1.0)), delta=1e-6, nan_policy="empty"),
 )
 def test_checks_of_scikit_learn(estimator, check):
     """No check is expected to fail."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import math
 import pickle
+from unittest.mock import patch
 
 import jsonschema
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from privopt import (
+    Budget,
     Certificate,
     HuberRegressor,
     Ledger,
@@ -21,12 +22,16 @@ from privopt import (
     Refused,
     Ridge,
 )
+from privopt.estimators import private_search_cv as search_module
+from privopt.estimators import search_shares
 from privopt.estimators.search_run import losses_of, score_loss
+from privopt.estimators.search_shares import held_out
 from privopt.mechanisms import BestOf, Gate
 from privopt.noise import SeededSource
 from privopt.oracle import sealed_runs, sealed_total
 from privopt.privacy import Accountant, RandomCount, certificate_schema, charge_of
 from privopt.privacy.kinds import GaussianKind, Pure
+from tests.covering import each_check
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((600, 3))
@@ -34,11 +39,9 @@ Y = X[:, 0] + 0.3 * RNG.standard_normal(600) > 0
 GRID = {"data_norm": [0.5, 2.0]}
 
 
-@parametrize_with_checks(
-    [
-        PrivateSearchCV(LogisticRegression(), {"data_norm": [1.0, 4.0]}, n_runs=2, random_state=0),
-        PrivateSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, n_runs=2, random_state=0),
-    ]
+@each_check(
+    PrivateSearchCV(LogisticRegression(), {"data_norm": [1.0, 4.0]}, n_runs=2, random_state=0),
+    PrivateSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, n_runs=2, random_state=0),
 )
 def test_scikit_learn_conformance(estimator, check):
     check(estimator)
@@ -57,6 +60,7 @@ def test_the_certificate_pays_for_the_random_number_of_runs(delta, law, relation
         delta=delta,
         neighbouring=relation,
         law=law,
+        refit=False,
         random_state=3,
     ).fit(X, Y)
     certificate = search.privacy_
@@ -138,7 +142,7 @@ def test_a_fit_that_costs_more_than_declared_is_not_shown(monkeypatch):
     from privopt.estimators import search_run
 
     real = search_run.losses_of
-    search = PrivateSearchCV(LogisticRegression(), GRID, random_state=0)
+    search = PrivateSearchCV(LogisticRegression(), GRID, refit=False, random_state=0)
     calls = []
 
     def swollen(certificate):
@@ -191,16 +195,62 @@ def test_it_finds_the_better_candidate_and_shows_nothing_else():
 def test_held_out_records_are_not_fitted():
     """Labels of the held-out fifth may be anything: the model of a fixed candidate stays."""
     other = Y.copy()
-    held = PrivateSearchCV(LogisticRegression(), GRID)._held_out(600)
+    alone = {"n_runs": 1.0001, "refit": False, "random_state": 2}
+    held = held_out(600, False, None)
     assert held.sum() == 120
     other[held] = ~other[held]
     models = [
-        PrivateSearchCV(LogisticRegression(), {"data_norm": [1.0]}, n_runs=1.0001, random_state=2)
+        PrivateSearchCV(LogisticRegression(), {"data_norm": [1.0]}, **alone)
         .fit(X, labels)
         .best_estimator_
         for labels in (Y, other)
     ]
     np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_the_winner_is_fitted_to_records_that_took_no_part(delta):
+    """Two cells: the search, and a fit with the whole budget that a record of the search leaves as
+    it was."""
+    search = PrivateSearchCV(
+        LogisticRegression(classes=[False, True]), {"data_norm": [2.0]}, delta=delta, random_state=2
+    )
+    searched = search_shares.searched(600, Budget(1.0, delta), True, None)
+    assert 0.1 * 600 <= searched.sum() <= 0.4 * 600
+    found = search.fit(X, Y)
+    assert (found.privacy_.cells, found.privacy_.epsilon <= 1.0) == (2, True)
+    assert found.best_estimator_.plan_.budget.epsilon == 1.0
+    assert found.best_estimator_.plan_.facts.n == 600 - searched.sum()
+    assert any("the search took" in text for text in found.privacy_.assumptions)
+    alone = LogisticRegression(
+        1.0, delta, classes=[False, True], data_norm=2.0, random_state=0
+    ).fit(X[~searched], Y[~searched])
+    assert found.privacy_.epsilon == pytest.approx(alone.privacy_.epsilon, rel=1e-3)
+    other = Y.copy()
+    other[searched] = ~other[searched]
+    again = clone(search).fit(X, other)
+    assert again.best_estimator_.coef_.shape == found.best_estimator_.coef_.shape
+    with patch.object(search_module.PrivateSearchCV, "_last_source", staticmethod(lambda s: 7)):
+        models = [clone(search).fit(X, labels).best_estimator_ for labels in (Y, other)]
+    np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
+
+
+def test_the_ledger_pays_for_the_search_and_the_fit_at_once(tmp_path):
+    ledger = Ledger.create(tmp_path / "ledger.db", 1.0)
+    search = PrivateSearchCV(
+        LogisticRegression(classes=[False, True]), {"data_norm": [1.0, 2.0]}, ledger=ledger
+    ).fit(X, Y)
+    assert search.privacy_.private
+    assert search.privacy_.ledger is not None
+    assert search.best_estimator_.ledger is None
+    with pytest.raises(Refused):
+        LogisticRegression(0.1, ledger=ledger).fit(X, Y)
+
+
+def test_plans_that_mean_different_things_are_not_compared():
+    for grid in ({"data_norm": [0.1, 2.0]}, {"fit_intercept": [True, False]}):
+        with pytest.raises(Refused, match="candidates minimise different losses or over rows"):
+            PrivateSearchCV(LogisticRegression(), grid, strategy="plan").fit(X, Y)
 
 
 def test_regression_and_a_scoring_of_ones_own():
@@ -260,6 +310,7 @@ def test_the_ledger_is_charged_once(tmp_path):
         ({"param_grid": []}, "no candidate"),
         ({"strategy": "guess"}, "strategy must be"),
         ({"holdout": 1.0}, "holdout must lie between"),
+        ({"share": 1.5}, "share must lie between"),
         ({"n_runs": 0.5}, "expected number of runs"),
         ({"law": "uniform"}, "the law must be one of"),
         ({"estimator": LogisticRegression(ledger="x.db")}, "give the ledger to the search"),
@@ -299,7 +350,9 @@ def test_what_a_candidate_costs_is_found_without_a_record(home):
     make = frames.table if home == "pyarrow" else frames.DataFrame
     frame = make({name: np.full(30, np.nan) for name in ("a", "b")})
     model = LogisticRegression(classes=[0, 1], nan_policy="empty", solver="output_perturbation")
-    search = PrivateSearchCV(model, {"data_norm": [1.0, 2.0]}, epsilon=1.0, random_state=0)
+    search = PrivateSearchCV(
+        model, {"data_norm": [1.0, 2.0]}, epsilon=1.0, refit=False, random_state=0
+    )
     tape = Tape()
     token = HOOK.set(tape)
     try:

@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 from scipy import stats
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import privopt
 from privopt import QuantileRegressor
@@ -16,17 +15,16 @@ from privopt.audit import hostile_pairs, replay
 from privopt.losses import Quantile, SmoothedQuantile
 from privopt.mechanisms import HOOK
 from privopt.privacy.budget import NEIGHBOURING
+from tests.covering import each_check
 
 BOUNDS, TARGET = (0.0, 10.0), (0.0, 200.0)
 
 
-@parametrize_with_checks(
-    [
-        QuantileRegressor(),
-        QuantileRegressor(epsilon=5.0, delta=1e-6, width=0.0, random_state=0),
-        QuantileRegressor(epsilon=5.0, delta=1e-6, bounds=(-5.0, 5.0), random_state=0),
-        QuantileRegressor(intercept_only=True, random_state=0),
-    ]
+@each_check(
+    QuantileRegressor(),
+    QuantileRegressor(epsilon=5.0, delta=1e-6, width=0.0, random_state=0),
+    QuantileRegressor(epsilon=5.0, delta=1e-6, bounds=(-5.0, 5.0), random_state=0),
+    QuantileRegressor(intercept_only=True, random_state=0),
 )
 def test_checks_of_scikit_learn(estimator, check):
     """No check is expected to fail."""

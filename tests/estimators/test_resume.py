@@ -57,6 +57,8 @@ def feed(model, stream, first, last, **how):
 def test_resumed_models_are_the_same(stream, tmp_path, kind, how):
     """Models, certificates and predictions; three classes are three streams of noise."""
     X, _ = stream
+    if kind == "logistic" and "average" in how:
+        how = {"average": "all"}
     model = feed(make(tmp_path / "run", kind, **how), stream, 0, 5)
     again = make(tmp_path / "run", kind, **how).resume()
     np.testing.assert_array_equal(again.coef_, model.coef_)

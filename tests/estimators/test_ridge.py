@@ -13,13 +13,13 @@ from sklearn.base import clone
 from sklearn.linear_model import LinearRegression as LinearOfScikitLearn
 from sklearn.linear_model import Ridge as RidgeOfScikitLearn
 from sklearn.metrics import r2_score
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from privopt import Budget, Certificate, LinearRegression, Problem, Ridge, solve
 from privopt.audit import hostile_pairs, replay
 from privopt.losses import Squared
 from privopt.mechanisms import HOOK
 from privopt.privacy.budget import NEIGHBOURING
+from tests.covering import each_check
 
 NAMES = ["rooms", "age"]
 BOUNDS, TARGET = ([0.0, 0.0], [10.0, 80.0]), (0.0, 500.0)
@@ -33,14 +33,12 @@ def homes():
     return X, 60 + 40 * X[:, 0] - 1.5 * X[:, 1] + 15 * rng.standard_normal(3000)
 
 
-@parametrize_with_checks(
-    [
-        Ridge(),
-        Ridge(delta=1e-6, solver="objective_perturbation", random_state=0),
-        LinearRegression(epsilon=5.0, random_state=3, fit_intercept=False),
-        LinearRegression(delta=1e-6, bounds=(-5.0, 5.0), target_bounds=(-300.0, 300.0)),
-        Ridge(data_norm="private", nan_policy="empty", random_state=0),
-    ]
+@each_check(
+    Ridge(),
+    Ridge(delta=1e-6, solver="objective_perturbation", random_state=0),
+    LinearRegression(epsilon=5.0, random_state=3, fit_intercept=False),
+    LinearRegression(delta=1e-6, bounds=(-5.0, 5.0), target_bounds=(-300.0, 300.0)),
+    Ridge(data_norm="private", nan_policy="empty", random_state=0),
 )
 def test_checks_of_scikit_learn(estimator, check):
     """No check is expected to fail."""

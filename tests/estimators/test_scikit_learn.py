@@ -10,18 +10,16 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from privopt import LogisticRegression
+from tests.covering import each_check
 
 
-@parametrize_with_checks(
-    [
-        LogisticRegression(),
-        LogisticRegression(delta=1e-6, solver="objective_perturbation"),
-        LogisticRegression(epsilon=5.0, random_state=3, fit_intercept=False),
-        LogisticRegression(random_state=0, nan_policy="empty"),
-    ]
+@each_check(
+    LogisticRegression(),
+    LogisticRegression(delta=1e-6, solver="objective_perturbation"),
+    LogisticRegression(epsilon=5.0, random_state=3, fit_intercept=False),
+    LogisticRegression(random_state=0, nan_policy="empty"),
 )
 def test_checks_of_scikit_learn(estimator, check):
     """No check is expected to fail."""

@@ -8,20 +8,18 @@ import tracemalloc
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from privopt import ElasticNet, Lasso, SparseLogisticRegression
 from privopt.audit import hostile_pairs, replay
 from privopt.privacy.budget import NEIGHBOURING
+from tests.covering import each_check
 
 
-@parametrize_with_checks(
-    [
-        Lasso(delta=1e-6),
-        ElasticNet(delta=1e-6, fit_intercept=True),
-        ElasticNet(random_state=1),
-        SparseLogisticRegression(random_state=0, fit_intercept=True),
-    ]
+@each_check(
+    Lasso(delta=1e-6),
+    ElasticNet(delta=1e-6, fit_intercept=True),
+    ElasticNet(random_state=1),
+    SparseLogisticRegression(random_state=0, fit_intercept=True),
 )
 def test_checks_of_scikit_learn(estimator, check):
     """No check is expected to fail."""

@@ -233,3 +233,34 @@ def test_flowers_simulation_of_a_hundred_clients_and_thirty_rounds():
     assert (certificate.releases, certificate.private) == (30, True)
     assert certificate.epsilon == pytest.approx(4.0)
     assert (found["times"], found["kept"]) == (300, True)
+
+
+# ------------------------------------------------------------ secure aggregation
+def test_integers_pass_flowers_quantizer_unchanged():
+    from flwr.common.secure_aggregation.quantization import dequantize, quantize
+
+    from privopt.federated.secure import MODULUS, counted_update, steps_for
+
+    for people in (2, 3, 100, 1000):
+        most = steps_for(people)
+        assert people * 2 * most <= MODULUS
+        config = {CLIP + "-0": 0.5, "privopt-steps": most}
+        long = [np.array([[-30.0, 0.2]]), np.array([0.1])]
+        for trained in (long, [long[0] * 1e-3, long[1] * 1e-3]):
+            counts = counted_update([np.zeros((1, 2)), np.zeros(1)], trained, config)
+            flat = np.concatenate([c.ravel() for c in counts])
+            assert np.linalg.norm(flat) <= most
+            sent = quantize(counts, float(most), 2 * most)
+            back = dequantize(sent, float(most), 2 * most)
+            assert all(np.array_equal(a, b) for a, b in zip(back, counts, strict=True))
+    with pytest.raises(ValueError, match="no room"):
+        steps_for(1 << 24)
+
+
+def test_secure_aggregation_runs_in_flowers_simulation():
+    """Without noise, beside the same rounds in the open: the sums are exact in integers."""
+    found = in_simulation("secure")
+    assert found["asked"] == [5, 5, 5]
+    assert np.allclose(found["model"], found["expected"], atol=1e-6)
+    assert found["epsilon"] == pytest.approx(4.0)
+    assert "clip their updates themselves" in str(found["assumptions"])

@@ -17,8 +17,8 @@ from tests.estimators.every import CASES, GROUPS, TWO, X
 APPROXIMATE = {"epsilon": 3.0, "delta": 1e-3}
 NO_FIT = {
     "BoundedScaler", "Budget", "Certificate", "Ledger", "Participation", "PrivacyWarning",
-    "Problem", "Refused", "SplineFeatures", "__version__", "check_pipeline", "geometry", "load",
-    "losses", "plan", "save",
+    "Problem", "Refused", "SplineFeatures", "__version__", "auto", "check_pipeline", "geometry",
+    "load", "losses", "plan", "save",
 }  # fmt: skip
 """Public names that make no certificate."""
 
@@ -59,11 +59,18 @@ def _sums(n_steps: int | None, **more: Any) -> Any:
 
 def _search(strategy: str, **more: Any) -> Any:
     estimator = privopt.LogisticRegression(classes=["no", "yes"])
-    grid = {"data_norm": [0.5, 2.0]}
+    grid: dict[str, Any] = {"data_norm": [0.5, 2.0]}
+    if strategy == "plan":  # errors of one loss over the same rows can be compared
+        grid = {"solver": ["objective_perturbation", "noisy_gd"]}
     search = privopt.PrivateSearchCV(
         estimator, grid, n_runs=20, strategy=strategy, **APPROXIMATE, **more
     )
     return search.fit(X, TWO).privacy_
+
+
+def _refits(**more: Any) -> Any:
+    model = privopt.LogisticRegression(classes=["no", "yes"], **APPROXIMATE)
+    return privopt.RefitStream(model, block_size=40, **more).fit(X, TWO).privacy_
 
 
 def _train(noise: str, batches: str, **more: Any) -> Any:
@@ -116,6 +123,7 @@ ROADS = {
     ),
     "PrivateSearchCV": partial(_search, "private"),
     "PrivateSearchCV, planned": partial(_search, "plan"),
+    "RefitStream": _refits,
     "evaluate": _evaluate,
     "solve": _solve,
     "quantile": partial(_quantile, "loss"),

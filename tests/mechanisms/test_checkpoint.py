@@ -172,3 +172,14 @@ def test_renewed_noise_begins_empty(run):
     loaded, saved = Checkpoint.load(run.folder)
     assert saved.noise == {}
     assert (loaded.nonce, saved.model["a"], saved.records[2]) == ("new", 3, ["r3"])
+
+
+@pytest.mark.parametrize("how", ["save", "renew"])
+def test_an_object_that_is_behind_its_folder_commits_nothing(run, how):
+    """Not even where nobody else holds the lock: the folder is the authority."""
+    behind, _ = Checkpoint.load(run.folder)
+    run.save({"a": 4}, NOISE, ["r4"])
+    given = ({"a": 5}, NOISE, []) if how == "save" else (4, "other", {"a": 5})
+    with pytest.raises(Refused, match="another process has gone on"):
+        getattr(behind, how)(*given)
+    assert Checkpoint.load(run.folder)[1].model == {"nonce": "name", "step": 4, "a": 4}

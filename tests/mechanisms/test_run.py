@@ -249,7 +249,7 @@ def test_keys_stay_where_they_belong():
 
 def test_gates_without_a_run_are_for_rehearsals_and_made_up_data():
     found = {name for name in files_with(r"\bGate\(") if not name.startswith("audit/")}
-    assert found == {"mechanisms/run.py", "planner/simulate.py", "report/spread.py"}
+    assert found == {"mechanisms/run.py", "planner/simulate.py"}
 
 
 def compares_relation(text):

@@ -69,6 +69,7 @@ from .foreign import foreign
 from .further import further
 from .geometry import geometry
 from .integers import coarse, integers
+from .intervals import intervals
 from .kinks import kinks
 from .learning import learning
 from .ledger_bugs import ledger
@@ -84,9 +85,11 @@ from .torch_bugs import training
 from .torch_mixing import mixing
 from .torch_models import models
 from .torch_state import state as torch_state
+from .torch_users import torch_users
 from .tuning import tuning
 from .users import users
 from .vectors import vectors
+from .weights import weights
 
 # The packages export functions under the names of these modules.
 solve_module = import_module("privopt.planner.solve")
@@ -1232,11 +1235,14 @@ ALL: list[Mutant] = [
         models,
         further,
         users,
+        weights,
         rounds,
+        torch_users,
         classes,
         tuning,
         regressions,
         evaluation,
+        intervals,
         foreign,
     )
     for mutant in family()

@@ -38,6 +38,10 @@ written.
 rooms that the guarantee rests on, in a process of its own, and tries the few quickest tests that
 run the changed line (`tests/mutants/score.py`). Its score says how much of the code somebody looks
 at, and its survivors are where to look next; many of them change nothing that matters.
+
+Of 450 drawn with seed 26 among some 9,000 (`--random 450 26`) 315 were killed, 116 survived and 19
+were run by no quick test: a score of .70. None of 18 controls without a mutant failed. Tests
+written since kill 25 of those that were left: .76.
 """
 
 

@@ -121,26 +121,27 @@ def _by_answers(self: Server, *arguments: Any) -> bool:
     return counted
 
 
-def _twice(self: Contributions, vector: np.ndarray) -> None:
-    _ADD(self, vector)
-    _ADD(self, vector)
+def _twice(self: Contributions, vector: np.ndarray, unit: float = 1.0) -> None:
+    _ADD(self, vector, unit)
+    _ADD(self, vector, unit)
 
 
-def _finer(vector: np.ndarray, factor: float, step: float | None) -> np.ndarray:
-    return _COUNTED(vector, 2 * factor, step)
+def _finer(self: Contributions, vector: np.ndarray, unit: float = 1.0) -> None:
+    _ADD(self, vector, unit)
+    self._recent[:] *= 2
 
 
 def _as_one(neighbouring: Any) -> int:
     return 1
 
 
-_ANSWER, _ADD, _COUNTED = Server.answer, Contributions.add, contributions_module.counted
+_ANSWER, _ADD = Server.answer, Contributions.add
 
 
 def rounds() -> Iterator[Mutant]:
     replayed = {
         "an update is added up twice": (Contributions, "add", _twice),
-        "steps of half the size": (contributions_module, "counted", _finer),
+        "steps of half the size": (Contributions, "add", _finer),
     }
     for name, patch in replayed.items():
         yield Mutant(f"rounds: {name}", (patch,), replayed_rounds, "replay")

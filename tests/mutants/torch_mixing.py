@@ -25,6 +25,7 @@ from privopt.torch import (
     probe,
     watch,
 )
+from privopt.torch.contents import Contents
 from privopt.torch.private import PrivateTraining
 from privopt.torch.reachable import Reachable
 from privopt.torch.watch import Watch
@@ -175,6 +176,29 @@ def _alone(loss: Callable[[Tensor], Loss], model: Any = None, change: Any = None
     return refused(act)
 
 
+class Switched(nn.Module):
+    """Centres its rows from some step on."""
+
+    on = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x - x.mean(0) if self.on else x)
+
+
+def _switches(**choices: Any) -> Check:
+    def act() -> None:
+        private = run(Switched(), **choices)
+        for x, y in private.loader:
+            private.step(plain, x, targets=y)
+            private.model.on = True
+
+    return refused(act)
+
+
 def mixing() -> Iterator[Mutant]:
     def mutant(name: str, check: Check, *patches: tuple[Any, str, Any]) -> Mutant:
         return Mutant(f"torch: {name}", patches, check, "refusal")
@@ -187,6 +211,13 @@ def mixing() -> Iterator[Mutant]:
         (Reachable, "_function", lambda self, function: (function.__code__,)),
         *((watch, "WHOLE", 1e-300), (watch, "PART", 0.0)),  # nor found by chance
     )
+    for way, choices in (("", {}), (", compiled,", {"compile": "eager"})):
+        yield mutant(
+            f"a model{way} that mixes from its second step on is compared with nothing, and taken",
+            _switches(**choices),
+            (Contents, "untouched", lambda self: True),
+            *((watch, "WHOLE", 1e-300), (watch, "WHOLE_COMPILED", 1e-300), (watch, "PART", 0.0)),
+        )
     yield mutant(
         "a loss that weighs by the batch, with its targets in a closure, is taken",
         steps(detached, closed=True),

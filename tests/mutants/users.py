@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 import privopt.privacy.certificate as certificate_module
-from privopt import LogisticRegression
+from privopt import LogisticRegression, OnlineLinearRegression
 from privopt.audit import record, replay, user_pairs
-from privopt.estimators import linear_model
+from privopt.estimators import linear_model, online_run
 from privopt.planner import groups as planner_groups
 from privopt.privacy import groups
 from privopt.privacy.kinds import Concentrated, GaussianKind, Kind, ObjectiveGaussian
@@ -51,6 +51,21 @@ def noise_for_users() -> str | None:
     mu = np.sqrt(sum(kind.mu**2 for one in tape.releases for kind in one.event.kinds))
     allowed = gaussian_mu(1.0, DELTA)
     return None if CAP * mu <= allowed * (1 + 1e-9) else f"a user loses mu={CAP * mu:.3g}"
+
+
+def stream_of_users() -> str | None:
+    """The noise of a stream for users, from the events of its records."""
+    stream = OnlineLinearRegression(
+        1.0, DELTA, n_steps=2, rows_per_user=CAP, random_state=0, noise="independent"
+    )
+    X, y = np.eye(6, 3), np.zeros(6)
+    _, tape = record(lambda X, y: stream.partial_fit(X, y, user_ids=[0, 0, 0, 0, 1, 1]), (X, y))
+    (release,) = tape.releases
+    moved = float(np.abs(release.payload).max())  # rows of the first user are cut to three
+    mu = CAP * release.event.kinds[0].mu
+    if mu > gaussian_mu(1.0, DELTA) * (1 + 1e-9):
+        return f"a user loses mu={mu:.3g} in a step"
+    return None if moved > 0 else "nothing is summed"
 
 
 def kinds_of_users() -> str | None:
@@ -93,6 +108,11 @@ def _ungrouped(spend: Any, size: int) -> Any:
     return spend
 
 
+def _for_one_row(self: Any, *arguments: Any) -> float:
+    return _MULTIPLIER(self, *arguments) / self.rows
+
+
+_MULTIPLIER = online_run.Recipe.multiplier
 _OF, _COUNTING = groups.of_group, linear_model.rows_that_count
 
 
@@ -104,6 +124,16 @@ def users() -> Iterator[Mutant]:
             replayed_users,
             "replay",
         )
+    yield Mutant(
+        "users: a stream's noise is for one row",
+        (
+            (online_run.Recipe, "multiplier", _for_one_row),
+            (run_module, "grouped", _ungrouped),
+            (certificate_module, "grouped", _ungrouped),
+        ),
+        stream_of_users,
+        "charge",
+    )
     everywhere = (planner_groups, run_module, certificate_module)
     yield Mutant(
         "users: charged as one record",

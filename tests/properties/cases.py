@@ -22,6 +22,7 @@ from privopt.losses import (
 from privopt.privacy.budget import NEIGHBOURING
 from privopt.solvers import Plan, catalogue
 from privopt.solvers.families.rounding import RoundingSolver
+from tests.covering import covering
 
 DELTAS = (0.0, 1e-5)
 GENERAL = {
@@ -63,6 +64,13 @@ def all_cases() -> list[tuple[str, str, str, float]]:
         and not (problem == "absolute" and isinstance(catalogue()[name], RoundingSolver))
         and applies(name, PROBLEMS[problem], Budget(1.0, delta, relation))  # type: ignore[arg-type]
     ]
+
+
+def few_cases() -> list[tuple[str, str, str, float]]:
+    """Those in which every solver meets every problem, and every relation with either delta; and
+    every problem each relation with either delta."""
+    cases = [(name, problem, (relation, delta)) for name, problem, relation, delta in all_cases()]
+    return [(name, problem, *rest) for name, problem, rest in covering(cases)]
 
 
 def make_plan(name: str, problem: Problem, budget: Budget, n: int, p: int, **choices: Any) -> Plan:

@@ -23,15 +23,15 @@ from privopt.solvers import catalogue, declare, execute, row_bounds
 
 from .cases import (
     PROBLEMS,
-    all_cases,
     applies,
+    few_cases,
     first_problem,
     make_plan,
     public_run,
     sample,
 )
 
-CASES = all_cases()
+CASES = few_cases()
 # Solvers of several classes at once are tested in tests/solvers/test_joint_softmax.py.
 NAMES = sorted(name for name, solver in catalogue().items() if not solver.joint)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from datetime import date
 
 import numpy as np
@@ -87,6 +88,33 @@ def test_tables_are_written_by_their_suffix(tmp_path):
         write_table({"x": np.arange(3)}, tmp_path / "deep" / name)
         table = read_table(tmp_path / "deep" / name, {"x": "number"})
         assert table.column("x").to_pylist() == [0, 1, 2]
+
+
+HEADS = {
+    "semicolons.csv": b'"a, b";c\n1;x\n2;y,z\n',
+    "tabs.tsv": b"a, b\tc\n1\tx\n2\ty,z\n",
+    "bars.txt": b"a, b|c\n1|x\n2|y,z\n",
+    "wide.csv": '"a, b",c\n1,x\n2,"y,z"\n'.encode("utf-16"),
+    "marked.csv": '\ufeff"a, b",c\n1,x\n2,"y,z"\n'.encode(),
+    "packed.csv.gz": gzip.compress(b'"a, b",c\n1,x\n2,"y,z"\n'),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_first_line_and_first_bytes_say_how_a_file_is_written(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(HEADS[name])
+    assert list(column_types(path)) == ["a, b", "c"]
+    assert count_rows(path) == 2
+    found = read_table(path, {"a, b": "number", "c": "text"})
+    assert found.to_pylist() == [{"a, b": 1.0, "c": "x"}, {"a, b": 2.0, "c": "y,z"}]
+
+
+@pytest.mark.parametrize("name", ["a.xlsx", "a.gz", "a.parquet.gz", "a"])
+def test_other_endings_are_one_sentence(tmp_path, name):
+    (tmp_path / name).write_bytes(b"a,b")
+    with pytest.raises(ValueError, match=r"must end in \.csv, \.tsv, \.txt or \.parquet"):
+        column_types(tmp_path / name)
 
 
 TARGETS = ["1", "7", "2.5", "1e3", "true", "2020-01-01", "HIV-positive", "", "12:30"]

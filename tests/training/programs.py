@@ -1,17 +1,20 @@
 """Random training programs, made from a seed by a grammar: honest ones, and ones that mix records.
 
 A program is a model, a loss and a way to hand them over. A mixing one takes a statistic of the
-whole batch at some place (a layer, a hook, the outputs, the losses, the labels, the collate
-function, what the model remembers) and lets it act on every row, always or at times. An honest one
-takes the same statistic of each row.
+whole batch at some place (a layer, a hook before or after one, the way back of a function, masks,
+the outputs, the losses, the labels, a normaliser that runs on, the collate function, what the model
+remembers) and lets it act on every row, always, by a coin, or from some step on: by a flag of an
+object, a class, a module, a container, a thread, a variable. An honest one takes the same statistic
+of each row.
 """
 
 from __future__ import annotations
 
 import random
+import threading
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -52,7 +55,13 @@ COINS = {
     "torch": lambda p: bool(torch.rand(()) < p),
 }
 SITES = ("hidden", "logits", "losses", "labels", "hook", "backward", "memory", "collate")
-TRIGGERS = ("always", "coin", "training", "flag", "count", "large")
+SITES += ("before", "function", "mask", "prior", "normaliser")
+SWITCHES = ("flag", "class", "global", "container", "thread", "variable", "buffer")
+TRIGGERS = ("always", "coin", "training", "count", "large", *SWITCHES)
+
+SETTINGS = {"on": False}
+ON = False
+LOCAL = threading.local()
 
 
 @dataclass
@@ -65,6 +74,7 @@ class Mixture:
     trigger: str = ""
     on: bool = False
     calls: int = 0
+    everywhere: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         rng = random.Random(self.seed)
@@ -81,6 +91,35 @@ class Mixture:
         self.detached = rng.random() < 0.5
         self.strength = rng.choice((0.5, 1.0, 3.0))
         self.coin, self.share = rng.choice(list(COINS)), rng.choice((0.2, 0.5))
+        self.choices, self.buffer = [False], torch.zeros(1)
+        self.switch(False)
+        variable = False
+
+        def switched() -> bool:
+            return {
+                "flag": self.on,
+                "class": type(self).everywhere,
+                "global": ON,
+                "container": SETTINGS["on"] or self.choices[-1],
+                "thread": LOCAL.on,
+                "variable": variable,
+                "buffer": bool(self.buffer[0] > 0),
+            }[self.trigger]
+
+        def turn(on: bool) -> None:
+            nonlocal variable
+            variable = on
+
+        self.switched, self.turn = switched, turn
+
+    def switch(self, on: bool) -> None:
+        """What a loop does after some steps: whichever flag this program looks at."""
+        global ON
+        self.on = type(self).everywhere = ON = SETTINGS["on"] = LOCAL.on = on
+        self.choices.append(on)
+        self.buffer.fill_(float(on))
+        if hasattr(self, "turn"):
+            self.turn(on)
 
     def __call__(self, h: torch.Tensor, training: bool = True) -> torch.Tensor:
         if not self._acts(h, training):
@@ -98,8 +137,8 @@ class Mixture:
             return COINS[self.coin](self.share)
         if self.trigger == "training":
             return training
-        if self.trigger == "flag":
-            return self.on
+        if self.trigger in SWITCHES:
+            return self.switched()
         if self.trigger == "count":
             self.calls += 1
             return self.calls > 40
@@ -126,8 +165,10 @@ class Net(nn.Module):
         self.drop = nn.Dropout(0.2 if self.kind == "dropout" else 0.0)
         self.act = rng.choice((nn.Tanh(), nn.ReLU(), nn.GELU()))
         self.two = nn.Linear(WIDTH, CLASSES)
+        if mixture.site == "before":
+            self.two.register_forward_pre_hook(lambda m, args: (self._mixed(args[0]),))
         if mixture.site == "hook":
-            self.norm.register_forward_hook(lambda m, args, out: self._mixed(out))
+            self.norm.register_forward_hook(lambda m, args, out: self._mixed(out))  # type: ignore
 
     def _mixed(self, h: torch.Tensor) -> torch.Tensor:
         return self.mixture(h, self.training)
@@ -148,8 +189,26 @@ class Net(nn.Module):
             h = h if before is None or len(before) != len(h) else h + before
         if site == "backward" and h.requires_grad:
             h.register_hook(self._mixed)
+        if site == "function":
+            h = _Same.apply(h, self._mixed)
+        if site == "mask":  # of dropout, of patches: what is kept follows from the rows
+            found = self._mixed(h.detach())
+            h = h * (found >= found.mean(-1, keepdim=True)).to(h.dtype)
         out = self.two(h)
         return self._mixed(out) if site == "logits" else out
+
+
+class _Same(torch.autograd.Function):
+    """The same number, and another gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, h: torch.Tensor, mixed: Any) -> torch.Tensor:
+        ctx.mixed = mixed
+        return h.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return ctx.mixed(slopes[0]), None
 
 
 @dataclass
@@ -177,9 +236,10 @@ class Program:
         self.clip = rng.choice((1.0, 0.1))
         self.equal = not self.mixing and rng.random() < 0.2
         self.smoothing = rng.choice((0.0, 0.1))
+        self.scales: list[torch.Tensor] = []
         self.weight = torch.tensor([1.0, 2.0, 0.5], dtype=self.dtype)
         self.microbatch = rng.choice((None, None, 5)) if self.delivery != "closure" else None
-        if self.mixture.site in ("losses", "labels"):
+        if self.mixture.site in ("losses", "labels", "prior", "normaliser"):
             self.microbatch = None
 
     def losses(self, out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -192,6 +252,14 @@ class Program:
         if site == "labels" and self.mixing:
             share = torch.bincount(y, minlength=CLASSES)[y].to(found.dtype)
             found = found * share if self.mixture.detached else found / share
+        if site == "prior":  # labels smoothed towards the shares of classes
+            seats = F.one_hot(y, CLASSES).to(out.dtype)
+            prior = self.mixture(seats) if self.mixing else seats.mean(1, keepdim=True)
+            found = found - 0.3 * (prior * out.log_softmax(1)).sum(1)
+        if site == "normaliser":  # of the losses, or of nothing
+            size = found.detach() if self.mixing else out.detach().abs().sum(1)
+            self.scales.append(self.mixture(size))
+            found = found * self.scales.pop().sigmoid()
         return self.scale * found
 
     def data(self) -> Dataset[Any]:
@@ -248,7 +316,8 @@ class _Rows(Dataset[Any]):
     def __init__(self, program: Program) -> None:
         made = torch.Generator().manual_seed(program.seed)
         x = torch.randn(RECORDS, 4, generator=made, dtype=torch.float64).to(program.dtype)
-        whole = torch.randint(0, 7, (RECORDS, 4), generator=made)
+        places = torch.randperm(7**4, generator=made)[:RECORDS]  # no record twice
+        whole = torch.stack([places // 7**i % 7 for i in range(4)], 1)
         self.x = whole if program.model.table is not None else x
         self.y = torch.randint(0, CLASSES, (RECORDS,), generator=made)
         if program.equal:

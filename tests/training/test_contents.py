@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import types
 from collections import OrderedDict, deque
+from contextvars import ContextVar
 from functools import partial
 from operator import itemgetter
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,6 +17,10 @@ from privopt.torch.contents import Contents
 
 def function(first, second=2, *, third=3):
     return first
+
+
+class Helper:
+    mix = False
 
 
 class Slotted:
@@ -68,6 +74,9 @@ KINDS = {
     "a global": ("named", lambda: ({"a": 1}, ("a", "b")), lambda n: n[0].update(a=2)),
     "a new global": ("named", lambda: ({"a": 1}, ("a", "b")), lambda n: n[0].update(b=2)),
     "an attribute": ("picked", lambda: (itemgetter("a", "b"), {"a": 1, "b": 2}), None),
+    "a context": ("context", lambda: ContextVar("mode", default=1), lambda c: c.set(2)),
+    "a new attribute": ("size", lambda: vars(Helper()), lambda d: d.update(mix=True)),
+    "an array": ("bytes", lambda: np.zeros(2), lambda a: a.fill(1)),
     "numbers": ("version", lambda: torch.zeros(3), lambda t: t.add_(1)),
 }
 

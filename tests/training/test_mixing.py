@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import random
+import threading
+from collections import deque
+from contextvars import ContextVar
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -169,6 +174,83 @@ def test_a_model_that_flips_after_some_steps(way):
         refuses(private, lambda: private.step(cross_entropy, x, targets=y))
     finally:
         MIX = False
+
+
+class Config:
+    mix = False
+
+
+class Holding(nn.Module):
+    """Mixes if what it holds says so."""
+
+    def __init__(self, held, says):
+        super().__init__()
+        self.inner, self.held, self.says = net(), held, says
+
+    def forward(self, x):
+        out = self.inner(x)
+        return out - out.mean(0) if self.says(self.held) else out
+
+
+def _bert():
+    transformers = pytest.importorskip("transformers")
+    return transformers.BertConfig(mix=False)
+
+
+CONTEXT = ContextVar("mix", default=False)
+HELD = {
+    "an object that overrides its class": (Config, lambda c: c.mix, lambda c: setattr(c, "mix", 1)),
+    "a namespace": (
+        lambda: SimpleNamespace(mix=False),
+        lambda c: c.mix,
+        lambda c: setattr(c, "mix", True),
+    ),
+    "options of a command": (
+        lambda: argparse.Namespace(mix=False),
+        lambda c: c.mix,
+        lambda c: setattr(c, "mix", True),
+    ),
+    "a thread's own": (
+        lambda: _of(threading.local(), False),
+        lambda c: c.mix,
+        lambda c: setattr(c, "mix", True),
+    ),
+    "a library's configuration": (_bert, lambda c: c.mix, lambda c: setattr(c, "mix", True)),
+    "an array": (lambda: np.zeros(1), lambda a: a[0] > 0, lambda a: a.fill(1)),
+    "bytes": (
+        lambda: bytearray(1),
+        lambda a: a[0] > 0,
+        lambda a: a.append(0) or a.__setitem__(0, 1),
+    ),
+    "a queue": (lambda: deque([False]), lambda q: q[-1], lambda q: q.append(True)),
+    "a set": (set, lambda q: "mix" in q, lambda q: q.add("mix")),
+    "a context": (lambda: CONTEXT, lambda c: c.get(), lambda c: c.set(True)),
+    "a slot": (lambda: Slots(), lambda c: c.mix, lambda c: setattr(c, "mix", True)),
+}
+
+
+class Slots:
+    __slots__ = ("mix",)
+
+    def __init__(self):
+        self.mix = False
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_a_flag_that_something_holds(name):
+    make, says, flip = HELD[name]
+    held = make()
+    private = training(Holding(held, says))
+    batches = iter(private.loader)
+    for _ in range(2):
+        x, y = next(batches)
+        private.step(cross_entropy, x, targets=y)
+    flip(held)
+    x, y = next(batches)
+    try:
+        refuses(private, lambda: private.step(cross_entropy, x, targets=y))
+    finally:
+        CONTEXT.set(False)
 
 
 # ------------------------------------------------------------ weights from the batch

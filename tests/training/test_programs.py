@@ -66,8 +66,8 @@ def train(program):
     while taken < program.steps:
         for batch in private.loader:
             x, y = batch
-            if taken == 3 and program.mixture.trigger == "flag":
-                program.mixture.on = True
+            if taken == 3:
+                program.mixture.switch(True)
             loss, given = program.arguments(x, y)
             with torch.autocast("cpu", torch.bfloat16, enabled=program.half):
                 private.step(loss, x, **given)

@@ -16,7 +16,12 @@ from sklearn import linear_model
 import privopt
 from privopt.audit.fits import LABELS, estimators, readable, settled
 from privopt.audit.neighbours import Pair, searched_pairs
-from privopt.audit.trainings import federated_rounds, trained_model
+from privopt.audit.trainings import (
+    federated_rounds,
+    refitted_blocks,
+    searched_candidates,
+    trained_model,
+)
 from privopt.facts import Facts
 from privopt.geometry import Box, L1Ball, L2Ball, Simplex, WholeSpace
 from privopt.losses import Absolute, Huber, Logistic, SmoothedHinge, Squared, Welsch
@@ -54,6 +59,7 @@ RELEASES_NOTHING = {
     "Problem": "public facts",
     "Refused": "an error",
     "SplineFeatures": "learns nothing: knots are equal between declared bounds",
+    "auto": "sees public numbers alone",
     "check_pipeline": "looks at the classes of a pipeline's steps",
     "geometry": "public sets",
     "load": "reads a fitted model",
@@ -86,13 +92,13 @@ def calls(name: str, relation: Neighbouring, seed: int) -> Iterator[Call]:
             try:
                 call = make(budget, generator)
                 # The first run shows whether public facts are refused.
-                call.run(*_harmless(call.pairs[0]), SeededSource(0))
+                call.run(*harmless_beside(call.pairs[0]), SeededSource(0))
             except (Refused, ValueError):
                 continue
             yield call
 
 
-def _harmless(pair: Pair) -> tuple[np.ndarray, np.ndarray]:
+def harmless_beside(pair: Pair) -> tuple[np.ndarray, np.ndarray]:
     n = max(len(pair.first[0]), 2)
     y = pair.first[1]
     classes = bool(np.isin(y[np.isfinite(y)], LABELS).all())
@@ -218,7 +224,7 @@ def _estimator(
         pairs = [pair for pair in _pairs(budget, True, 1.0) if readable(estimator, pair)]
         if not pairs:
             raise Refused("an estimator that knows no empty records takes none of these pairs.")
-        fit, _ = settled(estimator, budget, _harmless(pairs[0]), **own)
+        fit, _ = settled(estimator, budget, harmless_beside(pairs[0]), **own)
 
         def run(X: np.ndarray, y: np.ndarray, source: Any) -> Any:
             return fit(X, y, int(source.noise.integers(2**31)))
@@ -242,6 +248,10 @@ def _norm(generator: Generator) -> dict[str, Any]:
 
 def _private_norm(generator: Generator) -> dict[str, Any]:
     return {"data_norm": "private"}
+
+
+def _weights(generator: Generator) -> dict[str, Any]:
+    return {"max_weight": float(10 ** generator.uniform(-1, 1)), **_bounds(generator)}
 
 
 def _online(
@@ -285,24 +295,21 @@ def _search(budget: Budget, generator: Generator) -> Call:
     law = str(generator.choice(["geometric", "logarithmic", "poisson"]))
 
     def run(X: np.ndarray, y: np.ndarray, source: Any) -> Any:
-        model = privopt.LogisticRegression(classes=list(LABELS), nan_policy="empty")
-        search = privopt.PrivateSearchCV(
-            model,
-            {"data_norm": [0.5, 2.0]},
-            epsilon=budget.epsilon,
-            delta=budget.delta,
-            neighbouring=budget.neighbouring,
-            law=law,
-            n_runs=2.0,
-            random_state=int(source.noise.integers(2**31)),
-        )
-        broken = ~np.isin(y, LABELS)
-        X, y = np.where(broken[:, None], np.nan, X), np.where(broken, 1.0, y).astype(int)
-        search.fit(X, y)
-        return search.best_index_, search.best_score_, search.privacy_.to_json()
+        return searched_candidates(X, y, source, budget, law)
 
     pairs = _pairs(budget, True, 1.0)[::6]
     return Call(run, pairs, f"PrivateSearchCV, {law}, {budget}")
+
+
+def _refits(budget: Budget, generator: Generator) -> Call:
+    """A new fit to each block of a stream."""
+    size = int(generator.integers(6, N // 2))
+
+    def run(X: np.ndarray, y: np.ndarray, source: Any) -> Any:
+        return refitted_blocks(X, y, source, budget, size)
+
+    pairs = _pairs(budget, True, 1.0)[::3]
+    return Call(run, pairs, f"RefitStream, blocks of {size}, {budget}")
 
 
 def _evaluate(classes: int) -> Callable[[Budget, Generator], Call]:
@@ -375,8 +382,10 @@ ENTRIES: dict[str, tuple[Make, ...]] = {
     ),
     "OnlineLinearRegression": (_online("OnlineLinearRegression"),),
     "PrivateSearchCV": (_search,),
+    "RefitStream": (_refits,),
     "LogisticRegression": tuple(
-        _estimator("LogisticRegression", options) for options in (_norm, _bounds, _private_norm)
+        _estimator("LogisticRegression", options)
+        for options in (_norm, _bounds, _private_norm, _weights)
     ),
     "LinearSVC": tuple(
         _estimator("LinearSVC", options) for options in (_norm, _bounds, _private_norm)
@@ -394,7 +403,7 @@ ENTRIES: dict[str, tuple[Make, ...]] = {
         _estimator("PoissonRegressor", options) for options in (_norm, _bounds)
     ),
     "GammaRegressor": tuple(_estimator("GammaRegressor", options) for options in (_norm, _bounds)),
-    "Ridge": tuple(_estimator("Ridge", options) for options in (_norm, _bounds)),
+    "Ridge": tuple(_estimator("Ridge", options) for options in (_norm, _bounds, _weights)),
     "Lasso": (_estimator("Lasso", _nothing),),
     "ElasticNet": (_estimator("ElasticNet", _nothing),),
     "SparseLogisticRegression": (_estimator("SparseLogisticRegression", _nothing),),

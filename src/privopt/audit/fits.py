@@ -60,7 +60,12 @@ def fitting(estimator: type, budget: Budget, n: int, **options: Any) -> Fit:
         if "nan_policy" in declared:
             X = np.where(broken[:, None], np.nan, X)
         y = np.where(broken, LABELS[0], y).astype(int if classes else float)
-        return estimator(**declared, random_state=source).fit(X, y)
+        model = estimator(**declared, random_state=source)
+        if declared.get("max_weight") is None:
+            return model.fit(X, y)
+        # A weight is part of its record; some are beyond the bound.
+        weights = np.minimum(np.nan_to_num(3 * np.abs(X[:, 0])), 9.0)
+        return model.fit(X, y, sample_weight=weights)
 
     return fit
 

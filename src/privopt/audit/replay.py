@@ -122,7 +122,7 @@ def movements(
     if isinstance(one, Objective | VectorObjective):
         yield from _function_movements(one, other, sensitivity)
         if isinstance(mechanism, OutputPerturbation):
-            algorithm = mechanism.algorithm
+            algorithm: Any = mechanism.algorithm
             moved = np.linalg.norm(algorithm.value(one) - algorithm.value(other))
             yield "the result", float(moved), mechanism.output_sensitivity(sensitivity)
         return

@@ -20,6 +20,8 @@ from privopt.mechanisms import (
     OutputPerturbation,
     PermuteAndFlip,
 )
+from privopt.mechanisms.density.draws import CELLS
+from privopt.mechanisms.rank_quantile import RankQuantile
 from privopt.mechanisms.selection import flip_probabilities
 from privopt.oracle.objective import Objective
 from privopt.oracle.sensitivity import Sensitivity
@@ -146,6 +148,10 @@ def _full(release: Release, one: Any, other: Any) -> float:
         return _perturbed(mechanism, sensitivity, result, one) - _perturbed(
             mechanism, sensitivity, result, other
         )
+    if isinstance(mechanism, RankQuantile):
+        cell = (np.ravel(result) - mechanism.low) / (mechanism.high - mechanism.low) * CELLS
+        likelier, less = (mechanism.log_weights(v, sensitivity, cell)[0] for v in (one, other))
+        return float(likelier - less)
     if isinstance(one, Objective | VectorObjective):
         # A density falls with the loss: the difference of losses orders its likelihood ratios.
         start = np.zeros_like(result)

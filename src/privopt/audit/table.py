@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from privopt.audit.entries import ENTRIES
+from privopt.audit.entry_attacks import ATTACKED, attacked, audit_entry, takes_budget
 from privopt.audit.fits import estimators, settled, takes
 from privopt.audit.neighbours import EMPTY, Pair
 from privopt.audit.statistical import Finding, audit
@@ -122,15 +124,15 @@ def rows(
 ) -> list[Row]:
     """Everything that is audited: solvers and estimators, pure and not, at every epsilon.
 
-    A ``solver`` may be named, or any estimator.
+    A ``solver`` may be named, or any estimator, or another public way in.
     """
-    names = [*sorted(catalogue()), *ESTIMATORS]
-    known = sorted({*names, *estimators()})
+    names = [*sorted(catalogue()), *ESTIMATORS, *attacked()]
+    known = sorted({*names, *estimators(), *ENTRIES})
     if solver is not None and solver not in known:
         raise ValueError(f"unknown solver or estimator {solver!r}; choose from {', '.join(known)}.")
     return [
         Row(name, epsilon, delta, neighbouring)
-        for name in (names if solver is None else [solver])
+        for name in (names if solver is None else attacked(solver) or [solver])
         for delta in deltas
         for epsilon in epsilons
         if _audited(name, Budget(epsilon, delta, neighbouring))
@@ -141,6 +143,10 @@ def _audited(name: str, budget: Budget) -> bool:
     """Whether a solver takes a problem of the audit, an estimator its pair."""
     if name in catalogue():
         return _problem(name, budget) is not None
+    if name in ATTACKED:
+        return takes_budget(name, Budget(EPSILONS[0], budget.delta, budget.neighbouring))
+    if name not in estimators() and name not in ESTIMATORS:
+        return False
     return name in ESTIMATORS or takes(
         estimators()[name], budget, [crowd_pair(budget, FIT_RECORDS, 1, True)]
     )
@@ -148,6 +154,9 @@ def _audited(name: str, budget: Budget) -> bool:
 
 def audit_row(row: Row, *, runs: int, confidence: float, seed: int = 0) -> Finding:
     """Audit one row of the table."""
+    if row.solver in ATTACKED:
+        budget = Budget(row.epsilon, row.delta, row.neighbouring)
+        return audit_entry(row.solver, budget, runs=runs, confidence=confidence, seed=seed)
     run, pair, certificate = case(row)
     solver = catalogue().get(row.solver)
     share = solver.specimen.attack.share if solver else ESTIMATOR_SHARE

@@ -1,4 +1,4 @@
-"""Trainings as an audit runs them: of a torch model, and over rounds of people."""
+"""Trainings as an audit runs them: of a torch model, over rounds of people, block by block."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+import privopt
+from privopt.audit.fits import LABELS
 from privopt.privacy import Budget
 
 ROUNDS = 6
@@ -74,3 +76,39 @@ def federated_rounds(
             server.answer(person, X[person] - 0.1 * server.model)
         models.append(server.end_round())
     return models, server.clip_norm, server.certificate().to_json()
+
+
+def refitted_blocks(X: np.ndarray, y: np.ndarray, source: Any, budget: Budget, size: int) -> Any:
+    """The last model of a stream of blocks, and its certificate."""
+    model = privopt.LogisticRegression(
+        budget.epsilon,
+        budget.delta,
+        neighbouring=budget.neighbouring,
+        bounds=(-1.0, 1.0),
+        classes=list(LABELS),
+        nan_policy="empty",
+    )
+    seed = int(source.noise.integers(2**31))
+    stream = privopt.RefitStream(model, block_size=size, random_state=seed)
+    broken = ~np.isin(y, LABELS)
+    stream.fit(np.where(broken[:, None], np.nan, X), np.where(broken, 1.0, y).astype(int))
+    return stream.coef_, stream.privacy_.to_json()
+
+
+def searched_candidates(X: np.ndarray, y: np.ndarray, source: Any, budget: Budget, law: str) -> Any:
+    """What a search shows, and its certificate."""
+    model = privopt.LogisticRegression(classes=list(LABELS), nan_policy="empty")
+    search = privopt.PrivateSearchCV(
+        model,
+        {"data_norm": [0.5, 2.0]},
+        epsilon=budget.epsilon,
+        delta=budget.delta,
+        neighbouring=budget.neighbouring,
+        law=law,
+        n_runs=2.0,
+        random_state=int(source.noise.integers(2**31)),
+    )
+    broken = ~np.isin(y, LABELS)
+    X, y = np.where(broken[:, None], np.nan, X), np.where(broken, 1.0, y).astype(int)
+    search.fit(X, y)
+    return search.best_index_, search.best_score_, search.privacy_.to_json()

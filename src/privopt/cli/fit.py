@@ -82,6 +82,12 @@ def fit(
         float | None,
         typer.Option(help="Keep this share of the rows, by a public rule, and evaluate on them."),
     ] = None,
+    intervals: Annotated[
+        bool,
+        typer.Option(
+            "--intervals", help="Standard errors and intervals too, within the same budget."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Fit a private model to a CSV or Parquet file; write the model and its certificate."""
@@ -109,6 +115,7 @@ def fit(
             **({} if solver == "auto" else {"solver": solver}),
             **({} if rows_per_user is None else {"rows_per_user": rows_per_user}),
             **({} if bounds is not None else {"data_norm": _norm(data_norm)}),
+            **({"intervals": True} if intervals else {}),
             **_settings(setting or []),
         }
         pipeline = learn.build(schema, model, settings)
@@ -140,13 +147,17 @@ def fit(
         final: Any = pipeline[-1]
         certificate = final.privacy_
         written = [str(path) for path in files]
+        summary = _summary(pipeline) if intervals else None
         if as_json:
             found = {"wrote": written, "certificate": certificate.to_dict()}
+            found |= {} if summary is None else {"coefficients": summary.to_dict()}
             if judged is not None:
                 found |= {"evaluation": judged.to_dict(), "split": {"share": holdout, "key": key}}
             typer.echo(json.dumps(found, indent=2))
             return
         console.print(str(certificate), markup=False, highlight=False)
+        if summary is not None:
+            console.print(f"\n{summary}\n", markup=False, highlight=False, soft_wrap=True)
         if judged is not None:
             console.print(f"\n{judged}\n", markup=False, highlight=False, soft_wrap=True)
             console.print(_together(shares, delta, ledger), markup=False, soft_wrap=True)
@@ -297,6 +308,12 @@ def _write(pipeline: Any, out: Path, certificate_file: Path) -> None:
 
     certificate_file.write_text(pipeline[-1].privacy_.to_json() + "\n", encoding="utf-8")
     privopt.save(pipeline, out)
+
+
+def _summary(pipeline: Any) -> Any:
+    from privopt.report.findings import summary_of
+
+    return summary_of(pipeline)
 
 
 def _report(pipeline: Any, report: Path, judged: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -40,6 +41,15 @@ def plan(
     delta: Delta = 0.0,
     neighbouring: Neighbouring = Relation.zero_out,
     loss: Annotated[LossName, typer.Option(help="Loss.")] = LossName.logistic,
+    attack_tpr: Annotated[
+        float | None,
+        typer.Option(
+            help="In place of --epsilon: right alarms of an attacker, at most, from 0 to 1."
+        ),
+    ] = None,
+    attack_fpr: Annotated[
+        float, typer.Option(help="With --attack-tpr: at this rate of false alarms.")
+    ] = 0.01,
     data_norm: Annotated[float, typer.Option(help="Bound on the norm of a row.")] = 1.0,
     radius: Annotated[
         float | None, typer.Option(help="Radius of an l2 ball for theta; none by default.")
@@ -60,6 +70,8 @@ def plan(
     from privopt.cache import remembered
 
     with plain_errors():
+        if attack_tpr is not None:
+            epsilon = _against(attack_tpr, attack_fpr, delta)
         if data is not None:
             from privopt.privacy import Budget
 
@@ -74,6 +86,19 @@ def plan(
         asked = (loss.value, radius, data_norm, n, p, epsilon, delta, neighbouring.value, models)
         # The same question again is answered without loading any numerics.
         _show(remembered("plan", asked, lambda: _made(*asked), _whole))
+
+
+def _against(right: float, false: float, delta: float) -> float:
+    """Epsilon from what an attacker may achieve, and a sentence that says so."""
+    from privopt.privacy.attacks import epsilon_against
+
+    epsilon = math.floor(epsilon_against(right, false, delta) * 1e4) / 1e4
+    console.print(
+        f"epsilon = {epsilon:g}: an attacker who is wrong about {100 * false:g} % of those who "
+        f"were not in the data is right about at most {100 * right:g} % of those who were.",
+        highlight=False,
+    )
+    return epsilon
 
 
 def _made(

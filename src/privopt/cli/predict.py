@@ -38,11 +38,11 @@ def predict(
     Predictions cost no budget: they are computed from the released model and the new rows alone.
     """
     from privopt.tables import DeclaredColumns, column_types, read_table, write_table
-    from privopt.tables.files import check_suffix
+    from privopt.tables.files import check_writable_kind
     from privopt.tables.schema import FILE_TYPES
 
     with plain_errors():
-        check_suffix(out)
+        check_writable_kind(out)
         pipeline = loaded(model)
         encoder = pipeline[0] if hasattr(pipeline, "steps") else None
         if not isinstance(encoder, DeclaredColumns):

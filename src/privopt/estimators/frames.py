@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from privopt.oracle.labels import unmasked
@@ -109,3 +110,23 @@ def _withheld(text: str) -> str:
         return text
     head, tail = text.partition("\n")[0].rstrip(":. "), text[text.rfind("Reshape your data") :]
     return f"{head}. {tail}" if "Reshape your data" in text else f"{head}."
+
+
+def without_missing(X: Any, policy: str) -> Any:
+    """X without missing values: refused, or an empty record's zeros, as a ``nan_policy`` says."""
+    entries = X.data if sp.issparse(X) else X
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(entries.sum(dtype=float)) or np.isfinite(entries).all():
+            return X
+    if policy == "raise":
+        raise ValueError(
+            "X contains NaN or infinity: remove such rows, or take "
+            'nan_policy="empty" to count them as empty records.'
+        )
+    broken = ~np.isfinite(np.asarray(X.sum(axis=1), dtype=float).ravel())
+    X = X.copy()
+    if sp.issparse(X):
+        X.data[np.repeat(broken, np.diff(X.indptr))] = 0.0
+    else:
+        X[broken] = 0.0
+    return X

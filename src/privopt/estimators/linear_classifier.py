@@ -3,58 +3,48 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from privopt.estimators.linear_model import LinearModel, Targets
+from privopt.estimators.linear_model import LinearModel
+from privopt.estimators.parameters import fitted, parameter
+from privopt.estimators.targets import Targets
 
 
 class LinearClassifier(ClassifierMixin, LinearModel):
     """A private linear classifier: one model for two classes, else all classes together where a
-    solver can, or one against the rest each."""
+    solver can, or one against the rest each.
 
-    classes_: np.ndarray
+    Parameters
+    ----------
+    classes : array-like, optional
+        The public list of labels. Without it the labels are read from y, and the certificate says
+        so.
+    max_weight : float, optional
+        Public bound on ``sample_weight`` in ``fit``, which is taken only with it; a larger weight
+        counts as the bound. Noise is that of records which all have the largest weight.
+    class_weight : mapping, optional
+        Public weights of the classes, ``{label: weight}``, 1 where none is given. They multiply
+        ``sample_weight``, and the largest of them takes part in its bound.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (1 or n_classes, n_features)
+    intercept_ : ndarray of shape (1 or n_classes,)
+    classes_ : ndarray of shape (n_classes,)
+    """
+
+    classes_: np.ndarray = fitted()
     _classification = True
+    __metadata_request__fit: ClassVar = {"sample_weight": None}  # taken with max_weight
 
-    def __init__(
-        self,
-        epsilon: float,
-        delta: float,
-        neighbouring: str,
-        data_norm: float | str,
-        bounds: Any,
-        fit_intercept: bool,
-        solver: str,
-        classes: Any,
-        n_public: int | None,
-        rows_per_user: int | None,
-        nan_policy: str,
-        random_state: int | None,
-        ledger: Any = None,
-        dataset: str | None = None,
-        discrete_noise: bool | str = "auto",
-    ) -> None:
-        super().__init__(
-            epsilon,
-            delta,
-            neighbouring,
-            data_norm,
-            bounds,
-            fit_intercept,
-            solver,
-            n_public,
-            rows_per_user,
-            nan_policy,
-            random_state,
-            ledger,
-            dataset,
-            discrete_noise,
-        )
-        self.classes = classes
+    classes: Any = parameter(default=None)
+    max_weight: float | None = parameter(default=None)
+    class_weight: Any = parameter(default=None)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Signed scores: one per row for two classes, one per row and class for more."""

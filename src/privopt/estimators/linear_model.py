@@ -10,22 +10,25 @@ from __future__ import annotations
 import math
 import numbers
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted
 
 from privopt.estimators.bounds import ColumnBounds
-from privopt.estimators.frames import column, validated
+from privopt.estimators.confidence import Confident, reported
+from privopt.estimators.frames import column, validated, without_missing
+from privopt.estimators.parameters import Declared, parameter
 from privopt.estimators.pipelines import learned_before
 from privopt.estimators.portable import Portable
 from privopt.estimators.shapes import added, published, shaped_columns
+from privopt.estimators.targets import Targets
 from privopt.estimators.users import OWNED, refuse_others, rows_that_count
+from privopt.estimators.weights import case_weights
 from privopt.facts import Facts
 from privopt.geometry import Domain, WholeSpace
 from privopt.ledger import account_for
@@ -39,68 +42,92 @@ from privopt.planner.groups import choose_for_group
 from privopt.planner.private_norm import choose_with_private_norm
 from privopt.privacy import Budget, Neighbouring
 from privopt.problem import Problem
-from privopt.solvers import Plan, Solver, execute, row_bounds
+from privopt.solvers import Blocks, Plan, execute, row_bounds
+from privopt.solvers.families.parts import in_parts
 
 _FLOATS = [np.float64, np.float32]
 
 
-@dataclass(frozen=True)
-class Targets:
-    """Labels of each model, and what else a fit learns from y or assumes about it.
+class LinearModel(Confident, Declared, Portable, ABC):
+    """A private linear model. Subclasses say which loss, which labels and how to predict.
 
-    ``classes`` are the labels of a model of all classes together: 0, ..., K - 1.
+    Parameters
+    ----------
+    epsilon : float, default=1.0
+        Privacy loss of the whole fit.
+    delta : float, default=0.0
+        0 asks for pure differential privacy. A value well below 1/n buys accuracy when there are
+        many features.
+    neighbouring : {"zero_out", "replace_one", "add_remove"}, default="zero_out"
+        What may change between two neighbouring data sets; see ``Budget``.
+    data_norm : float or "private", default=1.0
+        Public bound on the l2 norm of a row of X; longer rows are scaled down to it, in ``fit`` and
+        in ``predict`` alike. ``"private"`` chooses it with 5 % of the budget, in the same
+        certificate.
+    bounds : pair or mapping, optional
+        Public bounds of the columns: ``(low, high)``, numbers or one per column, or a mapping from
+        column names to pairs. Entries outside are moved to the nearest bound. With bounds and an
+        intercept the rows are standardised privately, which is usually far more accurate;
+        ``data_norm`` is then not used.
+    fit_intercept : bool, default=True
+        Adds a constant column of height ``data_norm / 3``; it counts in the row's norm and is
+        regularised.
+    solver : str, default="auto"
+        ``"auto"`` takes the solver with the smallest bound; otherwise a name from the catalogue.
+    n_public : int, optional
+        Public number of records; required under add_remove.
+    rows_per_user : int, optional
+        Promises privacy for users instead of records: of the rows that one user owns, named by
+        ``user_ids`` in ``fit``, the first so many count. Public; noise grows with it.
+    nan_policy : {"raise", "empty"}, default="raise"
+        ``"raise"`` refuses missing values in X. ``"empty"`` treats a row that holds NaN or infinity
+        as an empty record, which contributes nothing.
+    random_state : int, optional
+        None draws secure noise. An integer makes the result reproducible and not private.
+    ledger : Ledger or path, optional
+        Charges every fit to the budget of ``dataset``, or refuses it before the data is read.
+    dataset : str, optional
+        Name of the budget in the ledger; may be left out if there is only one.
+    discrete_noise : bool or "auto", default="auto"
+        Releases in exact integers: "auto" where the solver can, True or refuse, False in floating
+        point.
+
+    Attributes
+    ----------
+    privacy_ : Certificate
+        What was guaranteed, by which events.
+    data_norm_ : float or None
+        The row bound that was used; None if the rows were standardised instead.
+    plan_ : Plan
+        The solver and the settings that were chosen before the data was touched.
+    n_features_in_ : int
+    feature_names_in_ : ndarray, when X has column names
     """
 
-    labels: tuple[np.ndarray, ...]
-    attributes: dict[str, Any] = field(default_factory=dict)
-    assumptions: tuple[str, ...] = ()
-    classes: np.ndarray | None = None
-
-    def of(self, solver: Solver) -> tuple[tuple[np.ndarray, ...], bool]:
-        """Labels of each oracle that the solver takes, and whether they are -1 and +1."""
-        if solver.joint and self.classes is not None:
-            return (self.classes,), False
-        return self.labels, True
-
-
-class LinearModel(Portable, ABC):
-    """A private linear model. Subclasses say which loss, which labels and how to predict."""
-
     _classification = False
+    _largest = 1.0
+    """The public number that weights of records are in units of."""
+    _blocks: Blocks | None = None
+    """The stream whose next block a fit is."""
+    _promises: tuple[str, ...] = ()
+    """What else a fit assumes."""
     _shaping: ClassVar[str] = "standardized_objective"
     """The solver that fits shapes of columns."""
 
-    def __init__(
-        self,
-        epsilon: float,
-        delta: float,
-        neighbouring: str,
-        data_norm: float | str,
-        bounds: Any,
-        fit_intercept: bool,
-        solver: str,
-        n_public: int | None,
-        rows_per_user: int | None,
-        nan_policy: str,
-        random_state: int | None,
-        ledger: Any = None,
-        dataset: str | None = None,
-        discrete_noise: bool | str = "auto",
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighbouring = neighbouring
-        self.data_norm = data_norm
-        self.bounds = bounds
-        self.fit_intercept = fit_intercept
-        self.solver = solver
-        self.n_public = n_public
-        self.rows_per_user = rows_per_user
-        self.nan_policy = nan_policy
-        self.random_state = random_state
-        self.ledger = ledger
-        self.dataset = dataset
-        self.discrete_noise = discrete_noise
+    epsilon: float = parameter(default=1.0, kw_only=False)
+    delta: float = parameter(default=0.0, kw_only=False)
+    neighbouring: str = parameter(default="zero_out")
+    data_norm: float | str = parameter(default=1.0)
+    bounds: Any = parameter(default=None)
+    fit_intercept: bool = parameter(default=True)
+    solver: str = parameter(default="auto")
+    n_public: int | None = parameter(default=None)
+    rows_per_user: int | None = parameter(default=None)
+    nan_policy: str = parameter(default="raise")
+    random_state: int | None = parameter(default=None)
+    ledger: Any = parameter(default=None)
+    dataset: str | None = parameter(default=None)
+    discrete_noise: bool | str = parameter(default="auto")
 
     # ------------------------------------------------------------ what subclasses say
     @abstractmethod
@@ -128,7 +155,7 @@ class LinearModel(Portable, ABC):
 
     def _penalty(self, n: int) -> float:
         """Ridge penalty on the scale of the mean."""
-        return self._ridge() / n
+        return self._ridge() / (n * self._largest)
 
     def _theta_norm(self, size: float) -> float | None:
         """Expected size of the solution for rows of norm ``size``; only accuracy depends on it."""
@@ -145,7 +172,10 @@ class LinearModel(Portable, ABC):
         y : array of shape (n_samples,)
         user_ids : array of shape (n_samples,), optional
             Who owns each row; needs ``rows_per_user``. The guarantee is then for users.
+        sample_weight : array of shape (n_samples,), optional
+            How much each record counts; needs ``max_weight``. A weight is part of its record.
         """
+        sample_weight = others.pop("sample_weight", None) if hasattr(self, "max_weight") else None
         refuse_others(others)
         unit = "record" if user_ids is None else "user"
         budget = Budget(self.epsilon, self.delta, cast(Neighbouring, self.neighbouring), unit)
@@ -156,18 +186,26 @@ class LinearModel(Portable, ABC):
         aside = cast(Self, clone(self))
         X, y = aside._validated(X, y)
         counting = rows_that_count(user_ids, X.shape[0], self.rows_per_user)
-        owned = () if counting is None else (OWNED,)
-        if counting is not None:
-            X, y = X[counting], y[counting]
+        X, y, owned = (X, y, ()) if counting is None else (X[counting], y[counting], (OWNED,))
         n = public_count(X.shape[0], budget, self.n_public)
         targets = self._targets(y)
-        features = X.shape[1]
-        problem = replace(aside._problem(n, features), shaped=aside._shaped(features))
+        if sample_weight is not None and counting is not None:
+            sample_weight = column(sample_weight)[counting]
+        weights, aside._largest = case_weights(sample_weight, self, targets, X.shape[0])
+        features, share = X.shape[1], n if self._parts is None else max(n // self._parts, 1)
+        problem = replace(
+            aside._problem(share, features),
+            shaped=aside._shaped(features),
+            weighted=weights is not None,
+            intervals=getattr(self, "intervals", False),
+        )
         X = aside._design(X)
         repeats = len(targets.labels)
         group = self.rows_per_user or 1
-        facts = Facts.of_rows(problem, X, n, budget.neighbouring, repeats=repeats, group=group)
+        facts = Facts.of_rows(problem, X, share, budget.neighbouring, repeats=repeats, group=group)
         plan = self._plan(facts, budget)
+        if self._parts is not None:
+            plan = in_parts(plan, self._parts, n)
         if problem.shaped and plan.name != self._shaping:
             raise ValueError(
                 f'{plan.name} fits no shapes: leave solver="auto", or give features="linear".'
@@ -183,6 +221,7 @@ class LinearModel(Portable, ABC):
                 bounds=row_bounds(plan),
                 source=source,
                 classification=signs,
+                weights=weights,
             )
             return [first] + [first.labelled(y, classification=signs) for y in labels[1:]]
 
@@ -190,14 +229,13 @@ class LinearModel(Portable, ABC):
             plan,
             read,
             source,
-            assumptions=(*targets.assumptions, *assumed, *owned),
+            assumptions=(*targets.assumptions, *assumed, *owned, *self._promises),
             account=account,
+            blocks=self._blocks,
         )
         theta = np.stack(answer.thetas)
-        coef, intercept = np.ascontiguousarray(theta[:, : X.shape[1]]), np.zeros(repeats)
-        if problem.intercept:
-            intercept = theta[:, -1] * problem.intercept
-        coef, intercept = aside._undesigned(coef, intercept, features)
+        aside.plan_, aside.n_features_in_, aside._width = plan, features, X.shape[1]
+        coef, intercept = aside._coefficients(theta)
         shapes = None
         if answer.tables is not None:
             names, declared = getattr(aside, "feature_names_in_", None), aside._declared(features)
@@ -214,8 +252,9 @@ class LinearModel(Portable, ABC):
         if hasattr(self, "features"):
             self.shapes_, self._tables, self._lipschitz = shapes, answer.tables, answer.lipschitz
         if answer.row_map is None and answer.data_norm != math.inf:
-            self.data_norm_ = answer.data_norm or self._unit_norm()
+            self.data_norm_ = answer.data_norm or facts.problem.row_norm
         self._keep(coef, intercept)
+        self._inference = reported(aside, answer.inference, theta.shape[1])
         return self
 
     def _design(self, X: Any) -> Any:
@@ -271,6 +310,8 @@ class LinearModel(Portable, ABC):
         make = choose_with_private_norm if self.data_norm == "private" else choose
         make = partial(make, discrete_noise=self.discrete_noise)
         solver = self._shaping if facts.problem.shaped and self.solver == "auto" else self.solver
+        if facts.problem.intervals:
+            solver = self._for_intervals()
         return choose_for_group(facts, budget, solver, make)
 
     # ------------------------------------------------------------ predict
@@ -345,22 +386,7 @@ class LinearModel(Portable, ABC):
 
     def _finite(self, X: Any) -> Any:
         """X without missing values: refused, or an empty record's zeros, as ``nan_policy`` says."""
-        entries = X.data if sp.issparse(X) else X
-        with np.errstate(over="ignore", invalid="ignore"):
-            if np.isfinite(entries.sum(dtype=float)) or np.isfinite(entries).all():
-                return X
-        if self.nan_policy == "raise":
-            raise ValueError(
-                "X contains NaN or infinity: remove such rows, or take "
-                'nan_policy="empty" to count them as empty records.'
-            )
-        broken = ~np.isfinite(np.asarray(X.sum(axis=1), dtype=float).ravel())
-        X = X.copy()
-        if sp.issparse(X):
-            X.data[np.repeat(broken, np.diff(X.indptr))] = 0.0
-        else:
-            X[broken] = 0.0
-        return X
+        return without_missing(X, self.nan_policy)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted
 
-from privopt.estimators.linear_model import LinearModel, Targets
+from privopt.estimators.linear_model import LinearModel
+from privopt.estimators.parameters import fitted, parameter
 from privopt.estimators.shapes import Shape, plain_additive
+from privopt.estimators.targets import Targets
 
 EXPECTED_SIZE = 8.0
 """Size to expect of the parameters for rows of norm 1 and targets in [-1, 1]: a constant column of
@@ -20,49 +22,38 @@ height 1/3 alone reaches every target with 3. Only accuracy depends on it, and l
 
 
 class LinearRegressor(RegressorMixin, LinearModel):
-    """A private linear regression. Losses see targets scaled to [-1, 1]."""
+    """A private linear regression. Losses see targets scaled to [-1, 1].
+
+    Parameters
+    ----------
+    target_bounds : (float, float), default=(-1.0, 1.0)
+        Public bounds of y. Targets outside are moved to the nearest bound, and so are predictions.
+        They must not be read from the data.
+    features : {"linear", "splines"} or list, default="linear"
+        Columns whose shape is fitted beside their slope, for an additive model: ``"splines"`` for
+        all, or a list of names or positions. Needs ``bounds``, and should name columns of numbers,
+        not indicators. Costs 5 % of the budget. Where noise would eat the shapes, which n, epsilon
+        and their number decide, the fit is the linear one.
+    max_weight : float, optional
+        Public bound on ``sample_weight`` in ``fit``, which is taken only with it; a larger weight
+        counts as the bound. Noise is that of records which all have the largest weight.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+    intercept_ : float
+    shapes_ : list of Shape, or None
+        What each shaped column adds to the prediction, as a table over 64 bins of its bounds; None
+        where the fit is linear.
+    """
 
     _shaping = "standardized_regression"
-    shapes_: list[Shape] | None
+    __metadata_request__fit: ClassVar = {"sample_weight": None}  # taken with max_weight
+    shapes_: list[Shape] | None = fitted()
 
-    def __init__(
-        self,
-        epsilon: float,
-        delta: float,
-        *,
-        target_bounds: tuple[float, float],
-        neighbouring: str,
-        data_norm: float | str,
-        bounds: Any,
-        fit_intercept: bool,
-        solver: str,
-        n_public: int | None,
-        rows_per_user: int | None,
-        nan_policy: str,
-        random_state: int | None,
-        ledger: Any = None,
-        dataset: str | None = None,
-        discrete_noise: bool | str = "auto",
-        features: Any = "linear",
-    ) -> None:
-        super().__init__(
-            epsilon,
-            delta,
-            neighbouring,
-            data_norm,
-            bounds,
-            fit_intercept,
-            solver,
-            n_public,
-            rows_per_user,
-            nan_policy,
-            random_state,
-            ledger,
-            dataset,
-            discrete_noise,
-        )
-        self.target_bounds = target_bounds
-        self.features = features
+    target_bounds: tuple[float, float] = parameter(default=(-1.0, 1.0))
+    features: Any = parameter(default="linear")
+    max_weight: float | None = parameter(default=None)
 
     def predict(self, X: Any) -> np.ndarray:
         """Predicted target of each row, within the target bounds."""

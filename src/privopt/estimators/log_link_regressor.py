@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from privopt.estimators.linear_model import Targets
 from privopt.estimators.linear_regressor import LinearRegressor, numbers_of
+from privopt.estimators.parameters import parameter
+from privopt.estimators.targets import Targets
 
 SMALLEST = 1e-300
 """Least prediction: a deviance takes its logarithm."""
@@ -18,48 +19,23 @@ SMALLEST = 1e-300
 
 class LogLinkRegressor(LinearRegressor):
     """A private regression of the logarithm of the mean. Losses see targets as shares of the upper
-    target bound, so that rates lie in [0, 1]."""
+    target bound, so that rates lie in [0, 1].
 
-    def __init__(
-        self,
-        epsilon: float,
-        delta: float,
-        *,
-        alpha: float,
-        target_bounds: tuple[float, float],
-        neighbouring: str,
-        data_norm: float | str,
-        bounds: Any,
-        fit_intercept: bool,
-        solver: str,
-        n_public: int | None,
-        rows_per_user: int | None,
-        nan_policy: str,
-        random_state: int | None,
-        ledger: Any,
-        dataset: str | None,
-        discrete_noise: bool | str,
-        features: Any,
-    ) -> None:
-        super().__init__(
-            epsilon,
-            delta,
-            target_bounds=target_bounds,
-            neighbouring=neighbouring,
-            data_norm=data_norm,
-            bounds=bounds,
-            fit_intercept=fit_intercept,
-            solver=solver,
-            n_public=n_public,
-            rows_per_user=rows_per_user,
-            nan_policy=nan_policy,
-            random_state=random_state,
-            ledger=ledger,
-            dataset=dataset,
-            discrete_noise=discrete_noise,
-            features=features,
-        )
-        self.alpha = alpha
+    Parameters
+    ----------
+    alpha : float, default=0.0
+        Ridge penalty on the scale of the mean over records, as in scikit-learn, whose default is 1.
+        The noise asks for a penalty of its own.
+
+    Attributes
+    ----------
+    shapes_ : list of Shape, or None
+        What each shaped column adds to the logarithm, as a table over 64 bins of its bounds; None
+        where the fit is linear.
+    """
+
+    alpha: float = parameter(default=0.0)
+    target_bounds: tuple[float, float] = parameter(default=(0.0, 1.0))
 
     @abstractmethod
     def _deviance(self, y: np.ndarray, mean: np.ndarray) -> float:

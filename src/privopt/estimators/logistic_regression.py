@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from privopt.estimators.confidence import GivesIntervals
 from privopt.estimators.linear_classifier import LinearClassifier
+from privopt.estimators.parameters import parameter
 from privopt.estimators.probabilities import probabilities
 from privopt.estimators.shapes import plain_additive
 from privopt.losses import CappedLogistic, Logistic, Loss
 
 
-class LogisticRegression(LinearClassifier):
+class LogisticRegression(GivesIntervals, LinearClassifier):
     """Differentially private logistic regression.
 
     Two classes are one model. With ``delta > 0`` more classes are one model too: a softmax whose
@@ -22,13 +24,6 @@ class LogisticRegression(LinearClassifier):
 
     Parameters
     ----------
-    epsilon : float, default=1.0
-        Privacy loss of the whole fit.
-    delta : float, default=0.0
-        0 asks for pure differential privacy. A value well below 1/n buys accuracy when there are
-        many features.
-    neighbouring : {"zero_out", "replace_one", "add_remove"}, default="zero_out"
-        What may change between two neighbouring data sets; see ``Budget``.
     data_norm : float or "private", default=1.0
         Public bound on the l2 norm of a row of X; longer rows are scaled down to it, in ``fit`` and
         in ``predict`` alike. It must not be computed from the data: scale columns by bounds you
@@ -38,31 +33,6 @@ class LogisticRegression(LinearClassifier):
         column names to pairs. Entries outside are moved to the nearest bound. With bounds and an
         intercept the rows are standardised privately, which is usually far more accurate than any
         ``data_norm`` one could guess; ``data_norm`` is then not used.
-    fit_intercept : bool, default=True
-        Adds a constant column of height ``data_norm / 3``; it counts in the row's norm and is
-        regularised.
-    solver : str, default="auto"
-        ``"auto"`` takes the solver with the smallest bound; otherwise a name from the catalogue.
-    classes : array-like, optional
-        The public list of labels. Without it the labels are read from y, and the certificate says
-        so.
-    n_public : int, optional
-        Public number of records; required under add_remove.
-    rows_per_user : int, optional
-        Promises privacy for users instead of records: of the rows that one user owns, named by
-        ``user_ids`` in ``fit``, the first so many count. Public; noise grows with it.
-    nan_policy : {"raise", "empty"}, default="raise"
-        ``"raise"`` refuses missing values before anything is computed. ``"empty"`` treats a row
-        that holds NaN or infinity as an empty record, which contributes nothing.
-    random_state : int, optional
-        None draws secure noise. An integer makes the result reproducible and not private.
-    ledger : Ledger or path, optional
-        Charges every fit to the budget of ``dataset``, or refuses it before the data is read.
-    dataset : str, optional
-        Name of the budget in the ledger; may be left out if there is only one.
-    discrete_noise : bool or "auto", default="auto"
-        Releases in exact integers: "auto" where the solver can, True or refuse, False in floating
-        point.
     link : {"logit", "capped"}, default="logit"
         What scores mean. With ``"logit"`` they are log-odds, linear in the columns. ``"capped"``
         minimises the logistic loss with its slope capped at 1/2 and, with ``bounds``, predicts from
@@ -76,20 +46,9 @@ class LogisticRegression(LinearClassifier):
 
     Attributes
     ----------
-    coef_ : ndarray of shape (1 or n_classes, n_features)
-    intercept_ : ndarray of shape (1 or n_classes,)
-    classes_ : ndarray of shape (n_classes,)
-    privacy_ : Certificate
-        What was guaranteed, by which events.
     shapes_ : list of Shape, or None
         What each shaped column adds to the score, as a table over 64 bins of its bounds; None
         where the fit is linear.
-    data_norm_ : float or None
-        The row bound that was used; None if the rows were standardised instead.
-    plan_ : Plan
-        The solver and the settings that were chosen before the data was touched.
-    n_features_in_ : int
-    feature_names_in_ : ndarray, when X has column names
 
     Examples
     --------
@@ -104,46 +63,8 @@ class LogisticRegression(LinearClassifier):
 
     _sklearn_class = "linear_model.LogisticRegression"
 
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 0.0,
-        *,
-        neighbouring: str = "zero_out",
-        data_norm: float | str = 1.0,
-        bounds: Any = None,
-        fit_intercept: bool = True,
-        solver: str = "auto",
-        classes: Any = None,
-        n_public: int | None = None,
-        rows_per_user: int | None = None,
-        nan_policy: str = "raise",
-        random_state: int | None = None,
-        ledger: Any = None,
-        dataset: str | None = None,
-        discrete_noise: bool | str = "auto",
-        link: str = "logit",
-        features: Any = "linear",
-    ) -> None:
-        super().__init__(
-            epsilon,
-            delta,
-            neighbouring,
-            data_norm,
-            bounds,
-            fit_intercept,
-            solver,
-            classes,
-            n_public,
-            rows_per_user,
-            nan_policy,
-            random_state,
-            ledger,
-            dataset,
-            discrete_noise,
-        )
-        self.link = link
-        self.features = features
+    link: str = parameter(default="logit")
+    features: Any = parameter(default="linear")
 
     def _loss(self) -> Loss:
         if self.link not in ("logit", "capped"):

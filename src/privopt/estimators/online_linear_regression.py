@@ -39,8 +39,11 @@ class OnlineLinearRegression(OnlineModel, LinearRegressor):
         In how many steps one record may take part.
     min_separation_steps : int, default=1
         A record that takes part in step t comes back in step t + min_separation_steps at the
-        earliest. Both rules are enforced for records that are named by ``record_ids``; otherwise
-        they are your promise, and the certificate says so.
+        earliest. Both rules are enforced for records that are named by ``record_ids``, and for
+        users; otherwise they are your promise, and the certificate says so.
+    rows_per_user : int, optional
+        Privacy for users: of each user's rows, named by ``user_ids`` in every batch, the first so
+        many count in a batch. Noise grows with it, and a batch is one step, however large it is.
     neighbouring : {"zero_out", "replace_one"}, default="zero_out"
         What may change between two neighbouring streams; see ``Budget``.
     data_norm : float, default=1.0
@@ -109,6 +112,7 @@ class OnlineLinearRegression(OnlineModel, LinearRegressor):
         batch_size: int | None = None,
         max_participations: int = 1,
         min_separation_steps: int = 1,
+        rows_per_user: int | None = None,
         neighbouring: str = "zero_out",
         data_norm: float = 1.0,
         bounds: Any = None,
@@ -130,6 +134,7 @@ class OnlineLinearRegression(OnlineModel, LinearRegressor):
         self.batch_size = batch_size
         self.max_participations = max_participations
         self.min_separation_steps = min_separation_steps
+        self.rows_per_user = rows_per_user
         self.neighbouring = neighbouring
         self.data_norm = data_norm
         self.bounds = bounds
@@ -144,7 +149,9 @@ class OnlineLinearRegression(OnlineModel, LinearRegressor):
         self.ledger = ledger
         self.dataset = dataset
 
-    def partial_fit(self, X: Any, y: Any, *, record_ids: Any = None, public: Any = None) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any, *, record_ids: Any = None, user_ids: Any = None, public: Any = None
+    ) -> Self:
         """Take in one batch: one step of the stream.
 
         Parameters
@@ -154,22 +161,25 @@ class OnlineLinearRegression(OnlineModel, LinearRegressor):
         record_ids : array of shape (rows,), optional
             Names of the records, by which participations are counted and refused. When each record
             takes part is public.
+        user_ids : array of shape (rows,), optional
+            Who owns each row; needs ``rows_per_user``. Participations are then those of users, and
+            so is the guarantee.
         public : (X, y), optional
             Public records on which the model is evaluated before the step; see ``regret``.
         """
-        return self._step(X, y, record_ids, public)
+        return self._step(X, y, record_ids, public, user_ids=user_ids)
 
-    def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]
+    def fit(self, X: Any, y: Any, *, user_ids: Any = None) -> Self:  # type: ignore[override]
         """Begin anew and go once through the rows in their order, in batches; without ``n_steps``
         and ``batch_size`` there are 100 of them."""
-        return self._pass(X, y)
+        return self._pass(X, y, user_ids)
 
     # ------------------------------------------------------------ what is learned, and how
     def _loss(self) -> Squared:
         return Squared()
 
     def _query(self, problem: Problem) -> Query:
-        return LeastSquaresMoments(RowBounds(problem.data_norm, problem.intercept), 1.0)
+        return LeastSquaresMoments(RowBounds(problem.row_norm, problem.intercept), 1.0)
 
     def _leader(self, recipe: Recipe, kept: dict[str, Any]) -> QuadraticLeader:
         dimension = recipe.problem.dimension(kept["features"])

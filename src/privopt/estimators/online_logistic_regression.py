@@ -8,11 +8,11 @@ from typing import Any, Self
 import numpy as np
 
 from privopt.estimators.linear_classifier import LinearClassifier
-from privopt.estimators.linear_model import Targets
 from privopt.estimators.online_model import OnlineModel
 from privopt.estimators.online_run import Recipe
 from privopt.estimators.probabilities import probabilities
 from privopt.estimators.stream_leader import StreamLeader
+from privopt.estimators.targets import Targets
 from privopt.geometry import Domain, L2Ball, WholeSpace
 from privopt.losses import Logistic
 from privopt.mechanisms.correlated import WIDER
@@ -55,8 +55,11 @@ class OnlineLogisticRegression(OnlineModel, LinearClassifier):
         In how many steps one record may take part.
     min_separation_steps : int, default=1
         A record that takes part in step t comes back in step t + min_separation_steps at the
-        earliest. Both rules are enforced for records that are named by ``record_ids``; otherwise
-        they are your promise, and the certificate says so.
+        earliest. Both rules are enforced for records that are named by ``record_ids``, and for
+        users; otherwise they are your promise, and the certificate says so.
+    rows_per_user : int, optional
+        Privacy for users: of each user's rows, named by ``user_ids`` in every batch, the first so
+        many count in a batch. Noise grows with it, and a batch is one step, however large it is.
     neighbouring : {"zero_out", "replace_one"}, default="zero_out"
         What may change between two neighbouring streams; see ``Budget``.
     data_norm : float, default=1.0
@@ -135,6 +138,7 @@ class OnlineLogisticRegression(OnlineModel, LinearClassifier):
         batch_size: int | None = None,
         max_participations: int = 1,
         min_separation_steps: int = 1,
+        rows_per_user: int | None = None,
         neighbouring: str = "zero_out",
         data_norm: float = 1.0,
         bounds: Any = None,
@@ -157,6 +161,7 @@ class OnlineLogisticRegression(OnlineModel, LinearClassifier):
         self.batch_size = batch_size
         self.max_participations = max_participations
         self.min_separation_steps = min_separation_steps
+        self.rows_per_user = rows_per_user
         self.neighbouring = neighbouring
         self.data_norm = data_norm
         self.bounds = bounds
@@ -174,7 +179,14 @@ class OnlineLogisticRegression(OnlineModel, LinearClassifier):
         self.dataset = dataset
 
     def partial_fit(
-        self, X: Any, y: Any, classes: Any = None, *, record_ids: Any = None, public: Any = None
+        self,
+        X: Any,
+        y: Any,
+        classes: Any = None,
+        *,
+        record_ids: Any = None,
+        user_ids: Any = None,
+        public: Any = None,
     ) -> Self:
         """Take in one batch: one step of the stream.
 
@@ -187,18 +199,21 @@ class OnlineLogisticRegression(OnlineModel, LinearClassifier):
         record_ids : array of shape (rows,), optional
             Names of the records, by which participations are counted and refused. When each record
             takes part is public.
+        user_ids : array of shape (rows,), optional
+            Who owns each row; needs ``rows_per_user``. Participations are then those of users, and
+            so is the guarantee.
         public : (X, y), optional
             Public records on which the model is evaluated before the step; see ``regret``.
         """
-        return self._step(X, y, record_ids, public, classes)
+        return self._step(X, y, record_ids, public, classes, user_ids)
 
-    def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]
+    def fit(self, X: Any, y: Any, *, user_ids: Any = None) -> Self:  # type: ignore[override]
         """Begin anew and go once through the rows in their order, in batches.
 
         Without ``n_steps`` and ``batch_size`` there are 100 of them. Labels that were not declared
         are read from y, and the certificate says so.
         """
-        return self._pass(X, y)
+        return self._pass(X, y, user_ids)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities; with more than two classes, one-against-rest scores normalised."""

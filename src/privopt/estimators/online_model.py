@@ -11,21 +11,25 @@ import hashlib
 import math
 from abc import abstractmethod
 from dataclasses import replace
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
-from privopt.estimators.linear_model import Targets
+from privopt.estimators.frames import concrete
 from privopt.estimators.online_run import OneLeader, OnlineRun, Recipe, Spent
 from privopt.estimators.pipelines import learned_before
 from privopt.estimators.resumable import IDENTITIES, Resumable
+from privopt.estimators.targets import Targets
+from privopt.estimators.users import OWNED, rows_that_count
 from privopt.geometry import Domain, L2Ball
 from privopt.ledger import account_for
 from privopt.mechanisms.checkpoint import Checkpoint
 from privopt.noise import Source, fresh_name, source_for
 from privopt.oracle import Query, RowBounds
+from privopt.oracle.identities import canonical_ids
 from privopt.privacy import Budget, Certificate, Neighbouring, Refused
 from privopt.privacy.participation import Participation
 from privopt.problem import Problem
@@ -46,6 +50,7 @@ class OnlineModel(Resumable):
     average: bool | str
     _solver = "dp_ftrl"
     _margin = 5.0
+    __metadata_request__fit: ClassVar = {"sample_weight": UNUSED}
 
     # ------------------------------------------------------------ what subclasses say
     @abstractmethod
@@ -62,11 +67,19 @@ class OnlineModel(Resumable):
 
     def _bounds(self, problem: Problem) -> RowBounds:
         """What rows are clipped to before any question."""
-        return RowBounds(problem.data_norm, problem.intercept)
+        return RowBounds(problem.row_norm, problem.intercept)
 
     # ------------------------------------------------------------ one step, or one pass
     @np.errstate(all="ignore")  # a warning that one record causes would tell of it
-    def _step(self, X: Any, y: Any, record_ids: Any, public: Any, classes: Any = None) -> Self:
+    def _step(
+        self,
+        X: Any,
+        y: Any,
+        record_ids: Any,
+        public: Any,
+        classes: Any = None,
+        user_ids: Any = None,
+    ) -> Self:
         """``partial_fit``: one batch, one step."""
         if self._run is None and not self._resumed():
             self._refuse_a_copy()
@@ -78,10 +91,27 @@ class OnlineModel(Resumable):
             targets = replace(targets, assumptions=(*targets.assumptions, *learned_before()))
         if public is not None:
             public = aside._checked(*public, targets.attributes.get("classes_"))
-        return self._take(aside, X, targets, record_ids, public)
+        X, targets, users = self._of_users(X, targets, user_ids)
+        if users is not None and record_ids is not None:
+            raise ValueError(
+                "give user_ids or record_ids: participations are those of one of them."
+            )
+        return self._take(aside, X, targets, record_ids if users is None else users, public)
+
+    def _of_users(
+        self, X: Any, targets: Targets, user_ids: Any
+    ) -> tuple[Any, Targets, list[str] | None]:
+        """The rows that count of each user, and who is there; all rows without users."""
+        counting = rows_that_count(user_ids, X.shape[0], self.rows_per_user)
+        if counting is None:
+            return X, targets, None
+        names = canonical_ids(concrete(user_ids, "user_ids"), X.shape[0], "user_ids")
+        labels = tuple(part[counting] for part in targets.labels)
+        known = (*targets.assumptions, *(one for one in (OWNED,) if one not in targets.assumptions))
+        return X[counting], replace(targets, labels=labels, assumptions=known), sorted({*names})
 
     @np.errstate(all="ignore")  # a warning that one record causes would tell of it
-    def _pass(self, X: Any, y: Any) -> Self:
+    def _pass(self, X: Any, y: Any, user_ids: Any = None) -> Self:
         """``fit``: a new run over the rows in their order, cut into batches."""
         if self.checkpoint is not None and Checkpoint.model_of(self.checkpoint) is not None:
             raise Refused(
@@ -90,6 +120,7 @@ class OnlineModel(Resumable):
         aside = cast(Self, clone(self))
         X, targets = aside._checked(X, y, None, read=True)
         targets = replace(targets, assumptions=(*targets.assumptions, *learned_before()))
+        rows_that_count(user_ids, X.shape[0], self.rows_per_user)  # refuses before anything
         rows = X.shape[0]
         size = self.batch_size or -(-rows // (self.n_steps or min(rows, FIT_STEPS)))
         steps = -(-rows // size)
@@ -102,7 +133,9 @@ class OnlineModel(Resumable):
         for start in range(0, rows, size):
             part = slice(start, start + size)
             labels = tuple(labels[part] for labels in targets.labels)
-            self._take(aside, X[part], replace(targets, labels=labels), None, None)
+            few = None if user_ids is None else concrete(user_ids, "user_ids")[part]
+            batch = self._of_users(X[part], replace(targets, labels=labels), few)
+            self._take(aside, *batch, None)
         return self
 
     def _take(self, aside: Any, X: Any, targets: Targets, names: Any, public: Any) -> Self:
@@ -118,7 +151,7 @@ class OnlineModel(Resumable):
             raise ValueError(
                 f"a batch holds at most batch_size={self.batch_size} rows, got {rows}."
             )
-        records = run.check(rows, names)
+        records = run.check(rows if self.rows_per_user is None else len(names), names)
         entry = None
         if public is not None:
             entry = run.trace.entry(aside._design(public[0]), public[1].labels, run.thetas)
@@ -161,7 +194,8 @@ class OnlineModel(Resumable):
 
     # ------------------------------------------------------------ what is promised
     def _budget(self) -> Budget:
-        budget = Budget(self.epsilon, self.delta, cast(Neighbouring, self.neighbouring))
+        unit = "record" if self.rows_per_user is None else "user"
+        budget = Budget(self.epsilon, self.delta, cast(Neighbouring, self.neighbouring), unit)
         if budget.pure:
             raise ValueError("a stream needs delta > 0: take a value well below 1 / records.")
         if budget.neighbouring == "add_remove":
@@ -226,7 +260,9 @@ class OnlineModel(Resumable):
             models=models,
             solver=self._solver,
             bounds=self._bounds(problem),
-            parts=self._parts(kept["batch_size"]),
+            # All rows that a user has in a batch are in one step.
+            parts=1 if self.rows_per_user else self._parts(kept["batch_size"]),
+            rows=self.rows_per_user or 1,
         )
         leaders = [self._leader(recipe, kept) for _ in range(models)]
         source = self._source(steps, len(spent))

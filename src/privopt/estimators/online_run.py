@@ -52,7 +52,7 @@ class Recipe:
     ``models`` share the budget; ``steps`` is the number of batches, None for an open-ended stream;
     each batch is cut into ``parts`` by position, and each part is one step of the noise.
     ``sensitivity`` is how far one change moves what a step releases, ``bounds`` what rows are
-    clipped to before any question.
+    clipped to before any question. Of one unit of privacy at most ``rows`` are in a batch.
     """
 
     budget: Budget
@@ -65,6 +65,7 @@ class Recipe:
     solver: str
     bounds: RowBounds
     parts: int = 1
+    rows: int = 1
 
     @property
     def classification(self) -> bool:
@@ -90,13 +91,13 @@ class Recipe:
     def multiplier(self, factorization: Factorization, spent: tuple[Spent, ...] = ()) -> float:
         """sens/mu for what is left of the budget: all streams together are mu-GDP."""
         whole = gaussian_mu(self.budget.epsilon, self.budget.delta) ** 2
-        left = whole - sum(stream.mu**2 for stream in spent)
+        left = whole - sum((self.rows * stream.mu) ** 2 for stream in spent)
         if left <= 1e-6 * whole:
             raise Refused(
                 "nothing of the budget is left for another stream: raise epsilon to pay for both."
             )
         square = factorization.sensitivity_squared(self.rule_of_parts) * self.models
-        return math.sqrt(square / left) * (1 + 1e-12)
+        return self.rows * math.sqrt(square / left) * (1 + 1e-12)
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,12 @@ class OnlineRun:
         releases = self.factorization.steps * recipe.models
         declared = Steps(self._declared, releases, recipe.models)
         self._run = Run(
-            recipe.budget, declared, source, what=recipe.solver, past=tuple(self._past())
+            recipe.budget,
+            declared,
+            source,
+            what=recipe.solver,
+            group=recipe.rows,
+            past=tuple(self._past()),
         )
 
     @property

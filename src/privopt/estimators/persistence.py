@@ -25,12 +25,15 @@ from sklearn.base import BaseEstimator
 from privopt.estimators.shapes import Shape
 from privopt.facts import Facts
 from privopt.geometry import Domain
+from privopt.inference import Parts, Sandwich
+from privopt.inference.coefficients import Linear
 from privopt.losses import Loss
 from privopt.oracle import RowMap, ShapeTables
 from privopt.privacy import Budget, Certificate, Refused
+from privopt.privacy.events import Event, Numerics, Sampling
 from privopt.privacy.kinds import Kind
 from privopt.problem import Problem
-from privopt.solvers import Plan, Settings, Solver
+from privopt.solvers import Blocks, Plan, Settings, Solver
 
 FORMAT = 1
 NOTE = "privopt.json"
@@ -46,9 +49,16 @@ FAMILIES = (
     Budget,
     Problem,
     Certificate,
+    Blocks,
+    Event,
+    Sampling,
+    Numerics,
     RowMap,
     Shape,
     ShapeTables,
+    Sandwich,
+    Parts,
+    Linear,
 )
 """Classes of this library, and their subclasses in it, that a file may hold. All are plain data:
 building one opens no file and draws no noise."""

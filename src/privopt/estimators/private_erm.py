@@ -13,9 +13,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from privopt.estimators.linear_classifier import class_targets
-from privopt.estimators.linear_model import LinearModel, Targets
+from privopt.estimators.linear_model import LinearModel
 from privopt.estimators.linear_regressor import numbers_of
 from privopt.estimators.probabilities import probabilities
+from privopt.estimators.targets import Targets
 from privopt.facts import Facts
 from privopt.losses import Logistic, Loss
 from privopt.planner import choose
@@ -165,12 +166,9 @@ class PrivateERM(LinearModel):
 
     # ------------------------------------------------------------ what the problem says
     @property
-    def data_norm(self) -> float | None:
-        """The problem's row bound, if it was given."""
+    def data_norm(self) -> float | None:  # type: ignore[override]
+        """The problem's row bound; None where it follows from that of the entries."""
         return self._given().data_norm
-
-    def _unit_norm(self) -> float:
-        return self._given().over(self.n_features_in_).row_norm
 
     @property
     def _classification(self) -> bool:  # type: ignore[override]

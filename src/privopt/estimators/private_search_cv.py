@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self, cast
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid
-from sklearn.utils import _safe_indexing, get_tags
-from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import _safe_indexing
 
+from privopt.estimators import search_shares
+from privopt.estimators.delegating import Delegating
 from privopt.estimators.frames import concrete
 from privopt.estimators.linear_model import LinearModel
 from privopt.estimators.pipelines import learned_before
@@ -31,25 +32,29 @@ from privopt.planner import public_count
 from privopt.privacy import (
     Budget,
     Certificate,
+    Log,
     Neighbouring,
     RandomCount,
     Refused,
 )
+from privopt.privacy.events import ROOT, Event
+from privopt.solvers import Blocks, Plan, declare
 
 OWN = ("epsilon", "delta", "neighbouring", "n_public", "random_state", "ledger", "dataset")
 """Parameters of an estimator that the search sets itself."""
 
 
-def _has(method: str) -> Callable[[Any], bool]:
-    return lambda self: hasattr(getattr(self, "best_estimator_", self.estimator), method)
+UNTIMED = "the time that the search took is not published"
 
 
-class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
+class PrivateSearchCV(Delegating):
     """Choose hyper-parameters by private fits, and pay for the search.
 
-    A secret random number of candidates is drawn. Each is fitted on most of the records and scored,
-    with noise, on the others, which it has not seen; only the candidate with the best noisy score
-    is shown. Such a search costs about two to three fits, however many candidates there are.
+    A secret random number of candidates is drawn. Each is fitted on some records and scored, with
+    noise, on others, which it has not seen; only the candidate with the best noisy score is shown.
+    Such a search costs about two to three fits, however many candidates there are. It is done on a
+    share of the records, as many as a score needs to tell candidates apart; the winner is then
+    fitted, with the whole budget, to those that took no part in it, so that each record pays once.
 
     Parameters
     ----------
@@ -65,35 +70,45 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         Records are split by their position, which add_remove would shift.
     strategy : {"private", "plan"}, default="private"
         ``"plan"`` asks the planner instead of the data: the candidate with the smallest predicted
-        error is fitted to all records with the whole budget. It suits choices that do not change
-        what the error means (solver, row bound), and costs nothing.
+        error is fitted to all records with the whole budget, and the choice costs nothing. It is
+        refused where candidates do not minimise the same loss over the same rows, because their
+        errors then mean different things.
+    refit : bool, default=True
+        Whether the winner is fitted anew to the records that took no part in the search. False
+        searches on all of them and keeps the model that won, which had a part of the budget.
+    share : float, optional
+        Share of the records that the search takes with ``refit``. Default: enough to tell scores
+        apart that differ by a few hundredths, between a tenth and two fifths.
     law : {"geometric", "logarithmic", "negative_binomial", "poisson"}, default="geometric"
         Law of the number of runs.
     n_runs : float, default=10
         Expected number of runs.
     eta : float, optional
         Shape of the ``negative_binomial`` law; above -1.
-    holdout : float, default=0.2
-        Share of the records that score.
+    holdout : float, optional
+        Share of the search's records that score. Default: half of them, or a fifth without
+        ``refit``.
     scoring : callable, optional
         ``scoring(y, predicted)`` gives one number for each record; they are clipped to [0, 1]. It
         is called for one record at a time.
         Default: 1 where a class is right; 1 - |error| / (width of the target bounds).
     random_state : int, optional
         None draws secure noise. An integer makes the result reproducible and not private.
-    ledger, dataset : optional
+    ledger : Ledger or path, optional
         Charge the whole search to a budget before the data is read.
+    dataset : str, optional
+        Name of the budget in the ledger; may be left out if there is only one.
 
     Attributes
     ----------
     best_estimator_ : estimator
-        The fitted model, fitted on all but the held-out records. Its certificate is the search's.
+        The fitted model. Its certificate is that of the search and of its own fit.
     best_params_ : dict
     best_index_ : int
     best_score_ : float
         Noisy mean score on the held-out records; the best of several, so somewhat too high.
     epsilon_per_run_ : float
-        What each fit was given.
+        What each fit of the search was given.
     privacy_ : Certificate
     n_features_in_ : int
 
@@ -101,7 +116,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
     -----
     Formal guarantee: one run releases a candidate's number, its model and its noisy score. A record
     is fitted or scores, never both, so it pays for the larger of the two. The best of a random
-    number of runs has the loss of ``privopt.privacy.Tuned``. How long the search takes tells about
+    number of runs has the loss of ``privopt.privacy.Tuned``. Records of the search and those of the
+    last fit are disjoint cells: each pays for its own. How long the search takes tells about
     how many runs there were: do not publish it.
 
     Examples
@@ -118,6 +134,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
     """
 
     best_estimator_: Any
+    _inside = "best_estimator_"
 
     def __init__(
         self,
@@ -128,10 +145,12 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         delta: float = 0.0,
         neighbouring: str = "zero_out",
         strategy: str = "private",
+        refit: bool = True,
+        share: float | None = None,
         law: str = "geometric",
         n_runs: float = 10,
         eta: float | None = None,
-        holdout: float = 0.2,
+        holdout: float | None = None,
         scoring: Scoring | None = None,
         random_state: int | None = None,
         ledger: Any = None,
@@ -143,6 +162,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         self.delta = delta
         self.neighbouring = neighbouring
         self.strategy = strategy
+        self.refit = refit
+        self.share = share
         self.law = law
         self.n_runs = n_runs
         self.eta = eta
@@ -167,8 +188,10 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         if self.strategy == "plan":
             return self._fit_planned(X, y, candidates, budget, n)
         assumed = learned_before()
-        scores = self._held_out(n)
-        trains = ~scores
+        searched = search_shares.searched(n, budget, self.refit, self.share)
+        scores = np.zeros(n, dtype=bool)
+        scores[searched] = search_shares.held_out(int(searched.sum()), self.refit, self.holdout)
+        trains = searched & ~scores
         public = self._public(budget, int(trains.sum()))
         if self._reads_classes():
             public["classes"] = np.unique(y)
@@ -196,11 +219,26 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
             tuple(dict.fromkeys((*assumed, *of_fits, *assumed_of(self.scoring)))),
         )
         mechanism = BestOf(count, len(candidates), together(losses))
-        best, certificate = self._released(mechanism, run, budget, source)
+        last: list[LinearModel] = []
+        if self.refit:
+            rest = {**public, "epsilon": budget.epsilon, "n_public": int((~searched).sum())}
+            last = [self._made(one, rest) for one in candidates]
+        plans = [fit_nothing(cast(LinearModel, clone(one)), X, y).plan_ for one in last]
+        best, certificate, blocks = self._released(mechanism, run, budget, source, plans)
         if best is None:
             raise Refused("no candidate was drawn, and the budget is spent: raise n_runs.")
         index, total, fitted = best
         fitted.privacy_ = certificate
+        if self.refit:
+            fitted, others = last[index], np.flatnonzero(~searched)
+            blocks.entered = index + 1
+            fitted._blocks, fitted._promises = blocks, (*run.assumptions, UNTIMED)
+            try:
+                fitted.set_params(random_state=self._last_source(source))
+                fitted.fit(_safe_indexing(X, others), y[others])
+            finally:
+                del fitted._blocks, fitted._promises
+            certificate = fitted.privacy_
         self.best_index_, self.best_params_ = index, candidates[index]
         self.best_score_ = float(total) / int(scores.sum())
         self.epsilon_per_run_ = per_run
@@ -220,6 +258,12 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
                 f"nothing is proved of the error of {unknown[0]}, so plans cannot tell candidates "
                 'apart: use strategy="private".'
             )
+        problems = {replace(plan.facts.problem, theta_norm=None, units=None) for plan in plans}
+        if len(problems) > 1:
+            raise Refused(
+                "candidates minimise different losses or over rows that are clipped differently, "
+                'so predicted errors do not tell them apart: use strategy="private".'
+            )
         index = int(np.argmin(errors))
         own = {"random_state": self.random_state, "ledger": self.ledger, "dataset": self.dataset}
         fitted = self._made(candidates[index], {**public, **own}).fit(X, y)
@@ -237,25 +281,43 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
         return self
 
     def _released(
-        self, mechanism: BestOf, run: SearchRun, budget: Budget, source: Source
-    ) -> tuple[Any, Certificate]:
-        """Declare, pay, release through the gate, certify."""
-        sealed = sealed_runs(run)
-        declared = Steps.once(mechanism, sealed.sensitivity)
+        self, mechanism: BestOf, run: SearchRun, budget: Budget, source: Source, plans: list[Plan]
+    ) -> tuple[Any, Certificate, Blocks]:
+        """Declare, pay, release through the gate, certify.
+
+        Declared and paid are the search, in a cell of its own, and the last fit of each candidate
+        in another: one of them will follow.
+        """
+        sealed = sealed_runs(run, (0,) if plans else ROOT)
+        declared: Any = Steps.once(mechanism, sealed.sensitivity)
+        if plans:
+            fits = [declare(plan, (which,)) for which, plan in enumerate(plans, 1)]
+            views = [
+                replace(event, view=event.view + (which << 32))
+                for which, fit in enumerate(fits, 1)
+                for event in fit
+            ]
+            declared = Log([cast(Event, declared.event(0)), *views])
         search = Run(budget, declared, source, what="private_search")
         search.pay(account_for(self.ledger, self.dataset))
         with search:
             best = search.gate.release(mechanism, sealed)
             certificate = search.certify(
                 solver=f"private_search+{type(self.estimator).__name__}",
-                assumptions=(*run.assumptions, "the time that the search took is not published"),
+                assumptions=(*run.assumptions, UNTIMED),
                 settings={
                     "candidates": mechanism.candidates,
                     "expected_runs": mechanism.count.mean,
                 },
             )
             search.settle(certificate)
-        return best, certificate
+        after = Blocks(list(search.log), mark=search.mark, private=search.private)
+        return best, certificate, after
+
+    @staticmethod
+    def _last_source(source: Source) -> Any:
+        """Secure noise, or another seed than the search's."""
+        return None if source.private else int(source.noise.integers(2**31))
 
     # ------------------------------------------------------------ before data is touched
     def _candidates(self) -> list[dict[str, Any]]:
@@ -288,17 +350,6 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
     def _reads_classes(self) -> bool:
         return self.estimator._classification and self.estimator.classes is None
 
-    def _held_out(self, n: int) -> np.ndarray:
-        """Every so-many-th record scores: by position, so that it is public who does."""
-        if not 0 < self.holdout < 1:
-            raise ValueError(f"holdout must lie between 0 and 1, got {self.holdout!r}.")
-        if n < 2:
-            raise ValueError("PrivateSearchCV needs records to fit and to score, got n_samples=1.")
-        held = np.floor((np.arange(n) + 1) * self.holdout) > np.floor(np.arange(n) * self.holdout)
-        if not held.any() or held.all():
-            held = np.arange(n) == n - 1
-        return held
-
     def _public(self, budget: Budget, n: int) -> dict[str, Any]:
         found: dict[str, Any] = dict.fromkeys(("random_state", "ledger", "dataset"))
         shared = {"delta": budget.delta, "neighbouring": budget.neighbouring, "n_public": n}
@@ -306,48 +357,3 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):
 
     def _made(self, one: dict[str, Any], public: dict[str, Any]) -> LinearModel:
         return cast(LinearModel, clone(self.estimator)).set_params(**one, **public)
-
-    # ------------------------------------------------------------ the chosen model
-    @property
-    def classes_(self) -> np.ndarray:
-        """The classes of the chosen model."""
-        check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.classes_
-
-    def predict(self, X: Any) -> np.ndarray:
-        """Predictions of the chosen model."""
-        check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.predict(X)
-
-    @available_if(_has("predict_proba"))
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities of the chosen model."""
-        check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.predict_proba(X)
-
-    @available_if(_has("predict_log_proba"))
-    def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Logarithm of ``predict_proba``."""
-        check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.predict_log_proba(X)
-
-    @available_if(_has("decision_function"))
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Scores of the chosen model."""
-        check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.decision_function(X)
-
-    def score(self, X: Any, y: Any) -> float:
-        """Score of the chosen model on other data."""
-        check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.score(X, y)
-
-    def __sklearn_tags__(self) -> Any:
-        tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
-        tags.estimator_type, tags.input_tags = inner.estimator_type, inner.input_tags
-        tags.classifier_tags, tags.regressor_tags = inner.classifier_tags, inner.regressor_tags
-        for kind in (tags.classifier_tags, tags.regressor_tags):
-            if kind is not None:
-                kind.poor_score = True  # a fifth of the records and most of the budget go elsewhere
-        tags.target_tags = inner.target_tags
-        return tags

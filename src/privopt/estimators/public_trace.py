@@ -70,7 +70,7 @@ class PublicTrace:
 
     def _objectives(self, X: Any, labels: Sequence[np.ndarray]) -> list[Objective]:
         problem = self._problem
-        bounds = RowBounds(problem.data_norm, problem.intercept)
+        bounds = RowBounds(problem.row_norm, problem.intercept)
         return [
             Objective(make_rows(X, y, bounds, self._classification).precise(), problem.loss)
             for y in labels

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from privopt.estimators.frames import column, validated
 from privopt.estimators.linear_regressor import numbers_of
+from privopt.estimators.parameters import Declared, parameter
 from privopt.estimators.pipelines import learned_before
 from privopt.estimators.portable import Portable
 from privopt.estimators.users import OWNED, refuse_others, rows_that_count
@@ -31,21 +32,45 @@ from privopt.solvers import execute, row_bounds
 _FLOATS = [np.float64, np.float32]
 
 
-class SparseLinear(Portable):
-    """What the models share: entries clipped to public bounds, features chosen one by one."""
+class SparseLinear(Declared, Portable):
+    """What the models share: entries clipped to public bounds, features chosen one by one.
 
-    # Subclasses write their own __init__, with these parameters.
-    epsilon: float
-    delta: float
-    neighbouring: str
-    feature_bounds: Any
-    fit_intercept: bool
-    n_iter: int | None
-    n_public: int | None
-    rows_per_user: int | None
-    random_state: int | None
-    ledger: Any = None
-    dataset: str | None = None
+    Parameters
+    ----------
+    epsilon : float, default=1.0
+        Privacy loss of the whole fit.
+    delta : float, default=0.0
+        0 asks for pure differential privacy; a value well below 1/n allows more steps.
+    neighbouring : {"zero_out", "replace_one", "add_remove"}, default="zero_out"
+    feature_bounds : float or array of shape (n_features,), default=1.0
+        Public bounds: entries of X are clipped to [-bound, bound], in ``fit`` and in ``predict``.
+    n_iter : int, optional
+        Number of private choices; the model has at most so many features. Default: from n, the
+        number of features and the budget.
+    n_public : int, optional
+        Public number of records; required under add_remove.
+    rows_per_user : int, optional
+        Promises privacy for users instead of records: of the rows that one user owns, named by
+        ``user_ids`` in ``fit``, the first so many count. Public; noise grows with it.
+    random_state : int, optional
+        Makes the noise reproducible; the certificate then says that the fit is not private.
+    ledger : Ledger or path, optional
+        Charges every fit to the budget of ``dataset``, or refuses it before the data is read.
+    dataset : str, optional
+        Name of the budget in the ledger; may be left out if there is only one.
+    """
+
+    epsilon: float = parameter(default=1.0, kw_only=False)
+    delta: float = parameter(default=0.0, kw_only=False)
+    neighbouring: str = parameter(default="zero_out")
+    feature_bounds: Any = parameter(default=1.0)
+    fit_intercept: bool = parameter(default=False)
+    n_iter: int | None = parameter(default=None)
+    n_public: int | None = parameter(default=None)
+    rows_per_user: int | None = parameter(default=None)
+    random_state: int | None = parameter(default=None)
+    ledger: Any = parameter(default=None)
+    dataset: str | None = parameter(default=None)
 
     def _fit(
         self, X: Any, y: np.ndarray, loss: Loss, assumptions: tuple[str, ...], user_ids: Any
@@ -142,10 +167,23 @@ class SparseLinear(Portable):
 
 
 class OverL1Ball(SparseLinear):
-    """Frank-Wolfe over an l1 ball."""
+    """Frank-Wolfe over an l1 ball.
 
-    radius: float
-    mode: str | None
+    Parameters
+    ----------
+    radius : float, default=1.0
+        Bound on the sum over features of bound * |coefficient|, that is on the largest possible
+        prediction. Noise grows with it.
+    fit_intercept : bool, default=False
+        Adds a constant column, whose coefficient counts in ``radius``.
+    mode : {"dense", "exact", "stale"}, optional
+        How choices are drawn. "exact" has the law of "dense" and takes microseconds a choice on a
+        sparse matrix; "stale" follows an older gradient, as privately. Default: "exact" for sparse
+        matrices with 10,000 columns or more.
+    """
+
+    radius: float = parameter(default=1.0)
+    mode: str | None = parameter(default=None)
 
     def _task(self, loss: Loss) -> tuple[Problem, str, dict[str, Any]]:
         domain = L1Ball(self._radius())
@@ -160,10 +198,16 @@ class OverL1Ball(SparseLinear):
 
 
 class SparseLeastSquares(RegressorMixin, SparseLinear):
-    """Least squares with labels and residuals clipped to public bounds."""
+    """Least squares with labels and residuals clipped to public bounds.
 
-    y_bound: float
-    residual_clip: float | None
+    Parameters
+    ----------
+    y_bound : float, default=1.0
+        Public bound: y is clipped to [-y_bound, y_bound].
+    """
+
+    y_bound: float = parameter(default=1.0)
+    residual_clip: float | None = parameter(default=None)
 
     @np.errstate(all="ignore")  # a warning that one record causes would tell of it
     def fit(self, X: Any, y: Any, *, user_ids: Any = None, **others: Any) -> Self:
@@ -201,41 +245,9 @@ class Lasso(SparseLeastSquares, OverL1Ball):
 
     Parameters
     ----------
-    epsilon : float, default=1.0
-        Privacy loss of the whole fit.
-    delta : float, default=0.0
-        0 asks for pure differential privacy; a value well below 1/n allows more steps.
-    neighbouring : {"zero_out", "replace_one", "add_remove"}, default="zero_out"
-    radius : float, default=1.0
-        Bound on the sum over features of bound * |coefficient|, that is on the largest possible
-        prediction. Noise grows with it.
-    feature_bounds : float or array of shape (n_features,), default=1.0
-        Public bounds: entries of X are clipped to [-bound, bound], in ``fit`` and in ``predict``.
-    y_bound : float, default=1.0
-        Public bound: y is clipped to [-y_bound, y_bound].
     residual_clip : float, optional
         Residuals beyond it count linearly. Default: y_bound + radius, which no residual exceeds.
         A smaller one means less noise.
-    fit_intercept : bool, default=False
-        Adds a constant column, whose coefficient counts in ``radius``.
-    n_iter : int, optional
-        Number of private choices; the model has at most so many features. Default: from n, the
-        number of features and the budget.
-    mode : {"dense", "exact", "stale"}, optional
-        How choices are drawn. "exact" has the law of "dense" and takes microseconds a choice on a
-        sparse matrix; "stale" follows an older gradient, as privately. Default: "exact" for sparse
-        matrices with 10,000 columns or more.
-    n_public : int, optional
-        Public number of records; required under add_remove.
-    rows_per_user : int, optional
-        Promises privacy for users instead of records: of the rows that one user owns, named by
-        ``user_ids`` in ``fit``, the first so many count. Public; noise grows with it.
-    random_state : int, optional
-        Makes the noise reproducible; the certificate then says that the fit is not private.
-    ledger : Ledger or path, optional
-        Charges every fit to the budget of ``dataset``, or refuses it before the data is read.
-    dataset : str, optional
-        Name of the budget in the ledger; may be left out if there is only one.
 
     Attributes
     ----------
@@ -248,41 +260,6 @@ class Lasso(SparseLeastSquares, OverL1Ball):
     """
 
     _sklearn_class = "linear_model.Lasso"
-
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        delta: float = 0.0,
-        *,
-        neighbouring: str = "zero_out",
-        radius: float = 1.0,
-        feature_bounds: Any = 1.0,
-        y_bound: float = 1.0,
-        residual_clip: float | None = None,
-        fit_intercept: bool = False,
-        n_iter: int | None = None,
-        mode: str | None = None,
-        n_public: int | None = None,
-        rows_per_user: int | None = None,
-        random_state: int | None = None,
-        ledger: Any = None,
-        dataset: str | None = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighbouring = neighbouring
-        self.radius = radius
-        self.feature_bounds = feature_bounds
-        self.y_bound = y_bound
-        self.residual_clip = residual_clip
-        self.fit_intercept = fit_intercept
-        self.n_iter = n_iter
-        self.mode = mode
-        self.n_public = n_public
-        self.rows_per_user = rows_per_user
-        self.random_state = random_state
-        self.ledger = ledger
-        self.dataset = dataset
 
     def _largest_residual(self) -> float:
         return self.y_bound + self._radius()

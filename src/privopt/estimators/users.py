@@ -48,8 +48,8 @@ def refuse_others(others: dict[str, Any]) -> None:
     """What ``fit`` does not take, with the reason."""
     if others.pop("sample_weight", None) is not None:
         raise TypeError(
-            "fit takes no sample_weight: a record of weight w moves the model w times as far, and "
-            "the guarantee is for records that count once."
+            "this fit takes no sample_weight: estimators that do have a parameter max_weight, a "
+            "public bound on how far a record can move the model."
         )
     if others:
         raise TypeError(f"fit got an unexpected keyword argument {sorted(others)[0]!r}.")

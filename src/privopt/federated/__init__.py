@@ -9,18 +9,26 @@ from privopt.federated.server import Server
 
 if TYPE_CHECKING:
     from privopt.federated.flower import FTRL, clipping_mod
+    from privopt.federated.secure import SecureFTRL, counting_mod
 
 __all__ = [
     "FTRL",
     "SGD",
     "Adam",
     "Participations",
+    "SecureFTRL",
     "Server",
     "ServerOptimizer",
     "clipping_mod",
+    "counting_mod",
 ]
 
-_OF_FLOWER = ("FTRL", "clipping_mod")
+_OF_FLOWER = {
+    "FTRL": "flower",
+    "clipping_mod": "flower",
+    "SecureFTRL": "secure",
+    "counting_mod": "secure",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -28,7 +36,7 @@ def __getattr__(name: str) -> Any:
     if name not in _OF_FLOWER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(import_module("privopt.federated.flower"), name)
+        return getattr(import_module(f"privopt.federated.{_OF_FLOWER[name]}"), name)
     except ModuleNotFoundError as problem:
         if problem.name != "flwr":
             raise

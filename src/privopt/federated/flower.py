@@ -52,7 +52,7 @@ class Layout:
         found = [np.asarray(array.numpy()) for array in arrays.values()]
         if [a.shape for a in found] != self._shapes:
             raise ValueError("an answer holds arrays of other shapes than the model.")
-        return np.concatenate([a.ravel().astype(float) for a in found])
+        return np.concatenate([a.ravel() for a in found], dtype=float)
 
     def arrays(self, vector: np.ndarray) -> ArrayRecord:
         parts = np.split(vector, np.cumsum(self.sizes)[:-1])
@@ -126,6 +126,7 @@ class FTRL(Strategy):
         self._wait_for = report_goal if min_available_nodes is None else min_available_nodes
         self._server: Server | None = None
         self._layout: Layout | None = None
+        self._sent: Any = None  # the model that the open round went out with
 
     # ------------------------------------------------------------ before and after
     def prepare(self, arrays: ArrayRecord) -> None:
@@ -203,7 +204,9 @@ class FTRL(Strategy):
         asked = ConfigRecord(dict(config))
         asked[ROUND] = server.round + 1
         asked[CLIP] = [norm * server.scale for norm in server.clip.norms]
-        content = RecordDict({"arrays": self.arrays, "config": asked})
+        sent = self.arrays
+        self._sent = self._layout.vector(sent) if self._layout else None
+        content = RecordDict({"arrays": sent, "config": asked})
         kind, ticket = MessageType.TRAIN, server.ticket
         return [Message(content, int(node), kind, group_id=ticket) for node in chosen]
 
@@ -230,8 +233,7 @@ class FTRL(Strategy):
         try:
             if len(found) != 1:
                 raise ValueError("an answer holds one record of arrays.")
-            update = self._layout.vector(found[0]) - self._layout.vector(self.arrays)
-            self.server.answer(node, update, ticket)
+            self.server.answer(node, self._layout.vector(found[0]) - self._sent, ticket)
         except ValueError as problem:
             log(WARNING, "\t> An answer of node %d does not count: %s", node, problem)
 

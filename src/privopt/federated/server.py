@@ -263,17 +263,19 @@ class Server:
             )
         if total is None or ticket not in (None, self._open) or not self.people.answered(person):
             return False
-        self._run.read(lambda: total.add(self._contribution(update)))
+        self._run.read(lambda: self._add(total, update))
         return True
 
     @np.errstate(all="ignore")
-    def _contribution(self, update: np.ndarray) -> np.ndarray:
-        update = update.astype(float)
-        unit = self.clip.unit(update, self.scale)
-        if self._adaptive is None:
-            return unit
-        fits = float(np.linalg.norm(update)) <= self.clip_norm
-        return self._adaptive.joined(np.where(np.isfinite(unit), unit, 0.0), fits)
+    def _add(self, total: Contributions, update: np.ndarray) -> None:
+        if self._adaptive is None and len(self.clip.norms) == 1:
+            total.add(update, self.clip_norm)  # which cuts it
+            return
+        unit = self.clip.unit(update.astype(float), self.scale)
+        if self._adaptive is not None:
+            fits = float(np.linalg.norm(update)) <= self.clip_norm
+            unit = self._adaptive.joined(np.where(np.isfinite(unit), unit, 0.0), fits)
+        total.add(unit)
 
     def answered_sum(self, counts: np.ndarray, most: int) -> None:
         """Take the sum of a whole round: integers, each person's of norm ``most`` at most."""

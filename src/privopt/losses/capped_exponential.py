@@ -42,6 +42,17 @@ class CappedExponential(Loss):
         bent = 0.5 * xp.exp(-xp.clip(margin, min=0.0))
         return xp.where(margin >= 0.0, bent, xp.zeros_like(bent))
 
+    def expected_curvature(self, z: Array, y: Array) -> Array:
+        """p(z) e^-z / 2 for z > 0 and, by symmetry, sigmoid(-|z|) / 2 with p = sigmoid: the label
+        is drawn from the log-odds z. The observed curvature is 0 where the margin is negative."""
+        xp = array_namespace(z)
+        small = xp.exp(-abs(z))
+        return 0.5 * small / (1.0 + small)
+
+    @property
+    def most_expected(self) -> float:
+        return 0.25
+
     @property
     def lipschitz(self) -> float:
         return 0.5

@@ -85,6 +85,16 @@ class Loss(ABC):
     def curvature(self, z: Array, y: Array) -> Array:
         """Return d2f/dz2, one of the two one-sided limits at a jump; 0 at a kink."""
 
+    def expected_curvature(self, z: Array, y: Array) -> Array:
+        """Return E[d2f/dz2 | z] where the loss's own model holds, if that is known; the curvature
+        itself otherwise. At most ``most_expected``."""
+        return self.curvature(z, y)
+
+    @property
+    def most_expected(self) -> float:
+        """sup of ``expected_curvature``."""
+        return self.smoothness
+
     @property
     @abstractmethod
     def lipschitz(self) -> float:

@@ -160,9 +160,10 @@ class Gate:
 
     # ------------------------------------------------------------ streams
     def past(self, events: Iterable[Event]) -> None:
-        """What was paid before this gate's own steps, of streams that were given up."""
-        if len(self._log) or not isinstance(self._declared, Steps):
-            raise Refused("a past belongs into a fresh gate of a declared stream.")
+        """What was paid before this gate's own releases: of streams that were given up, or of
+        other parts of the records."""
+        if len(self._log) or self._declared is None:
+            raise Refused("a past belongs into a fresh gate of a declared run.")
         for event in events:
             self._log.append(event)
         self._before = len(self._log)
@@ -212,10 +213,10 @@ class Gate:
         return self._streams[id(mechanism)][1]
 
     def _check_declared(self, event: Event) -> None:
-        declared, index = self._declared, len(self._log)
+        declared, index = self._declared, len(self._log) - self._before
         assert declared is not None
         if isinstance(declared, Steps):
-            expected = declared.event(index - self._before)
+            expected = declared.event(index)
         else:
             expected = declared[index] if index < len(declared) else None
         if expected is None or not same_event(event, expected):

@@ -3,6 +3,7 @@
 from privopt.oracle.classes import ClassCounts, ClassGradient, MatrixQuery
 from privopt.oracle.column_shapes import ColumnHistograms, ShapeTables
 from privopt.oracle.coordinate_gradient import CoordinateGradient
+from privopt.oracle.curvature import Curvature
 from privopt.oracle.embedded import Embedded
 from privopt.oracle.gradient_difference import GradientDifference
 from privopt.oracle.incremental_gradient import VertexPath
@@ -44,6 +45,7 @@ __all__ = [
     "CoordinateGradient",
     "CountPositive",
     "CountRecords",
+    "Curvature",
     "Embedded",
     "FunctionFacts",
     "GeometricSkips",

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from privopt.losses import Softmax
-from privopt.oracle.counting import whole_steps
+from privopt.oracle.counting import margin
 from privopt.oracle.queries import Query
 from privopt.oracle.rows import ClassRows
 from privopt.oracle.sensitivity import SensitivityNorm
@@ -31,6 +31,7 @@ class ClassCounts:
     """How many records each class has. Labels are 0, ..., K - 1; an empty record counts nowhere.
 
     One record is in one class: it moves the counts by 1; replacing it moves two of them by 1 each.
+    A record with a weight counts as much of 1 as that.
     """
 
     classes: int
@@ -46,7 +47,8 @@ class ClassCounts:
         return rows.class_counts(self.classes)
 
     def count(self, rows: ClassRows, at: np.ndarray, step: float) -> np.ndarray:
-        return whole_steps(self.total(rows, at), step)
+        steps = int((1 - margin(1)) / step)
+        return np.rint(rows.class_counts(self.classes, steps)).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

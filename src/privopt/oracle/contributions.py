@@ -8,13 +8,16 @@ sums are exact in any order.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
-from privopt.oracle.counting import margin, shorten
+from privopt.oracle.counting import EXACT, margin, shorten
 from privopt.oracle.sealed import KEY, Sealed
 from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy.budget import Refused
+
+PIECE = 1 << 15
 
 
 class Contributions:
@@ -31,19 +34,41 @@ class Contributions:
         if grid is not None and grid.coordinates != width:
             raise Refused("the grid counts other coordinates than the contributions have.")
         self._sensitivity, self._width = sensitivity, width
-        self._total = np.zeros(width, dtype=float if grid is None else np.int64)
+        self._recent = np.zeros(width)
+        self._total = None if grid is None else np.zeros(width, dtype=np.int64)
+        self._room = self._most = math.inf  # how many may be added up before floats are not exact
+        if grid is not None:
+            self._room = self._most = math.floor(EXACT * grid.step / float(sensitivity.single))
 
     @np.errstate(all="ignore")  # a warning that one contribution causes would tell of it
-    def add(self, vector: np.ndarray) -> None:
-        """Add what one person sent."""
+    def add(self, vector: np.ndarray, unit: float = 1.0) -> None:
+        """Add what one person sent, in units of so much."""
         if vector.shape != (self._width,):
             raise ValueError(f"a contribution has {self._width} numbers.")
-        vector = vector.astype(float)
-        length = math.sqrt(float(vector @ vector))
+        squared = 0.0
+        for part in _parts(vector):
+            squared += float(np.einsum("i,i->", part, part))  # no threads for so little
+        length = math.sqrt(squared) if squared >= 0 else math.nan
         if not math.isfinite(length):
             return
-        factor = float(shorten(length, float(self._sensitivity.single), self._width))
-        self._total += counted(vector, factor, self._step)
+        factor = float(shorten(length, float(self._sensitivity.single) * unit, self._width)) / unit
+        if self._step is not None:
+            factor /= self._step
+            self._make_room()
+        for part, total in zip(_parts(vector), _parts(self._recent), strict=True):
+            part = part * factor
+            total += part if self._step is None else np.trunc(part, out=part)
+
+    def _make_room(self) -> None:
+        """Sums of integers in double precision are exact up to ``EXACT``."""
+        if self._room < 1:
+            self._flush()
+        self._room -= 1
+
+    def _flush(self) -> None:
+        assert self._total is not None
+        self._total += self._recent.astype(np.int64)
+        self._recent[:], self._room = 0.0, self._most
 
     def add_counts(self, counts: np.ndarray) -> None:
         """Add whole steps of the grid that others have clipped, counted and added up: nobody
@@ -52,10 +77,14 @@ class Contributions:
             raise Refused("counts are integers, for a sum on a grid.")
         if counts.shape != (self._width,):
             raise ValueError(f"a contribution has {self._width} numbers.")
+        assert self._total is not None
         self._total += counts
 
     def sealed(self) -> Sealed:
         """The sum so far, to be released once."""
+        if self._total is None:
+            return Sealed(KEY, self._recent, self._sensitivity)
+        self._flush()
         return Sealed(KEY, self._total, self._sensitivity)
 
     @property
@@ -63,11 +92,10 @@ class Contributions:
         return None if self._sensitivity.grid is None else self._sensitivity.grid.step
 
 
-def counted(vector: np.ndarray, factor: float, step: float | None) -> np.ndarray:
-    """A vector times a factor, in whole steps of a grid if there is one."""
-    if step is None:
-        return vector * factor
-    return np.trunc(vector * (factor / step)).astype(np.int64)
+def _parts(vector: np.ndarray) -> Iterator[np.ndarray]:
+    """Pieces in double precision that a processor keeps at hand; views, if the vector is double."""
+    for start in range(0, len(vector), PIECE):
+        yield np.asarray(vector[start : start + PIECE], dtype=float)
 
 
 def counts_within(vector: np.ndarray, bound: float, most: int) -> np.ndarray:
@@ -79,4 +107,6 @@ def counts_within(vector: np.ndarray, bound: float, most: int) -> np.ndarray:
         if not math.isfinite(length):
             return np.zeros(vector.shape, dtype=np.int64)
         factor = float(shorten(length, bound, vector.size))
-        return counted(vector, factor, bound / (most * (1 - margin(vector.size))))
+        return np.trunc(vector * (factor * most * (1 - margin(vector.size)) / bound)).astype(
+            np.int64
+        )

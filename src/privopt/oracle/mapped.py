@@ -17,6 +17,7 @@ from privopt.oracle.moments import at_least
 from privopt.oracle.outer_counts import class_counts, outer_counts
 from privopt.oracle.row_map import RowMap, scaled_norms
 from privopt.oracle.rows import RawRows, Residuals, RowBounds, Rows, Weigh
+from privopt.oracle.weighted import WeightedRows
 
 
 class MappedRows:
@@ -26,10 +27,10 @@ class MappedRows:
     its own sizes.
     """
 
-    __slots__ = ("_base", "_map", "_squares", "bounds", "count", "dimension")
+    __slots__ = ("_base", "_map", "_shares", "_squares", "bounds", "count", "dimension")
 
-    def __init__(self, base: Rows, row_map: RowMap) -> None:
-        self._base, self._map = base, row_map
+    def __init__(self, base: Rows, row_map: RowMap, shares: np.ndarray | None = None) -> None:
+        self._base, self._map, self._shares = base, row_map, shares
         self._squares: Any = None
         self.bounds = RowBounds(1.0)
         self.count = base.count
@@ -37,10 +38,16 @@ class MappedRows:
 
     @classmethod
     def build(cls, base: RawRows, row_map: RowMap) -> MappedRows:
+        shares = None
+        if isinstance(base, WeightedRows):
+            base, shares = base.rows, base.shares
         base, row_map = base.in_own_units(row_map)
         norms = np.hypot(base.features(lambda X: scaled_norms(X, row_map)), row_map.column)
         norms = at_least(norms, row_map.dimension)
-        return cls(base.noted(row_map.notes(norms)).precise(), row_map)
+        notes = row_map.notes(norms)
+        if shares is not None:
+            notes[:, 2] *= shares
+        return cls(base.noted(notes).precise(), row_map, shares)
 
     def weighted_sum(self, theta: np.ndarray, weigh: Weigh) -> np.ndarray:
         inner = self._base.weighted_sum(self._map.backward(theta), self._inside(weigh, 1))
@@ -68,10 +75,10 @@ class MappedRows:
 
         def inner(z: Any, y: Any, notes: Any) -> Any:
             factors, sizes = notes[:, 0], notes[:, 1]
-            if self._map.shortening < 1:
+            if self._weighted:
                 sizes = sizes * notes[:, 2]  # by which a slope is multiplied, weight included
             weights = weigh(z * factors, self._map.label(y, factors), sizes)
-            if self._map.shortening < 1:
+            if self._weighted:
                 weights = weights * notes[:, 2]
             return weights if power == 0 else weights * (factors if power == 1 else factors**2)
 
@@ -89,7 +96,8 @@ class MappedRows:
         scaled, so that nothing cancels. Sparse rows are not sparse once they are centred.
 
         A row with a weight s^2 comes as s x~, no longer than 1, and with its share s: the loss is
-        s^2 f(z / s) for the margin z of that row. A row that overflows is 0 and has the share 1."""
+        s^2 f(z / s) for the margin z of that row. A row that overflows or weighs nothing is 0 and
+        has the share 1."""
         row_map = self._map
         # One long vector is faster than many short rows: the same numbers for each row of a block.
         height = min(most, self.count)
@@ -104,9 +112,9 @@ class MappedRows:
             E -= centres[part] if alive.all() else alive * centres[part]
             E *= scales[part]
             shares = None
-            if row_map.shortening < 1:
-                shares = np.where(notes[:, 2] > 0, np.sqrt(notes[:, 2]), 1.0)
-                factors = factors * shares
+            if self._weighted:
+                roots = np.sqrt(notes[:, 2])
+                factors, shares = factors * roots, np.where(roots > 0, roots, 1.0)
             E *= factors[:, None]
             return measure(E, row_map.label(y, notes[:, 0]), notes[:, 1], shares)
 
@@ -133,19 +141,26 @@ class MappedRows:
         self, thetas: np.ndarray, residuals: Residuals, bound: float, step: float
     ) -> np.ndarray:
         base = cast(RawRows, self._base)
-        return outer_counts(base, self._map, thetas, residuals, bound, step)
+        return outer_counts(base, self._map, thetas, residuals, bound, step, self._shares)
 
-    def class_counts(self, classes: int) -> np.ndarray:
-        return class_counts(cast(RawRows, self._base), classes)
+    def class_counts(self, classes: int, steps: int = 1) -> np.ndarray:
+        return class_counts(cast(RawRows, self._base), classes, steps, self._shares)
+
+    @property
+    def _weighted(self) -> bool:
+        return self._shares is not None or self._map.shortening < 1
 
     def precise(self) -> MappedRows:
-        return MappedRows(self._base.precise(), self._map)
+        return MappedRows(self._base.precise(), self._map, self._shares)
 
     def labelled(self, y: Any, classification: bool) -> MappedRows:
-        return MappedRows(self._base.labelled(y, classification), self._map)
+        return MappedRows(self._base.labelled(y, classification), self._map, self._shares)
 
     def take(self, indices: np.ndarray) -> MappedRows:
-        return MappedRows(self._base.take(indices), self._map)
+        return self._picked(self._base.take(indices), indices)
 
     def part(self, start: int, stop: int) -> MappedRows:
-        return MappedRows(self._base.part(start, stop), self._map)
+        return self._picked(self._base.part(start, stop), slice(start, stop))
+
+    def _picked(self, base: Rows, where: Any) -> MappedRows:
+        return MappedRows(base, self._map, None if self._shares is None else self._shares[where])

@@ -180,11 +180,7 @@ class LeastSquaresMoments:
             return (E.T @ E).astype(np.int64), (np.rint(labels * FINE) @ E).astype(np.int64)
 
         parts = rows.precise().effective(counted, HEIGHT)
-        kind = np.int64 if len(parts) * HEIGHT * FINE**2 <= MOST else object
-        gram, cross = np.zeros((p, p), dtype=kind), np.zeros(p, dtype=kind)
-        for products, others in parts:
-            gram += products
-            cross += others
+        gram, cross = exact_sums(parts, (p, p), (p,))
         factor = short / (FINE**2 * step)
         weights = np.concatenate([factor * svec(np.ones((p, p))), np.full(p, factor)])
         return onto(np.concatenate([gram[np.triu_indices(p)], cross]), weights)
@@ -196,6 +192,16 @@ HEIGHT = int(2 * EXACT / FINE**2)
 """So many products of such integers add up exactly in a block."""
 MOST = 2.0**62
 """Larger sums are kept as Python's integers, which do not wrap."""
+
+
+def exact_sums(parts: list[Any], *shapes: tuple[int, ...]) -> list[np.ndarray]:
+    """Sums of the integer arrays of blocks of ``HEIGHT`` rows, one for each of these shapes."""
+    kind = np.int64 if len(parts) * HEIGHT * FINE**2 <= MOST else object
+    totals = [np.zeros(shape, dtype=kind) for shape in shapes]
+    for part in parts:
+        for total, one in zip(totals, part, strict=True):
+            total += one
+    return totals
 
 
 def onto(sums: np.ndarray, factors: np.ndarray) -> np.ndarray:

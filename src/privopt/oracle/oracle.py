@@ -28,6 +28,7 @@ from privopt.oracle.sampling import COUPLING, GeometricSkips, Sampler
 from privopt.oracle.sealed import KEY, Sealed
 from privopt.oracle.sensitivity import FunctionFacts, Grid, Sensitivity
 from privopt.oracle.vector_gradient import VectorObjective, vector_facts
+from privopt.oracle.weighted import WeightedRows
 from privopt.privacy.budget import NEIGHBOURING, Neighbouring, Refused, records_moved, replaces
 from privopt.privacy.events import FULL, ROOT, Cell, Sampling
 
@@ -120,16 +121,18 @@ class View:
 
     def function(self, loss: Loss | VectorLoss) -> Sealed:
         """The total loss as a sealed function, for mechanisms that perturb the objective."""
-        whole = isinstance(loss, VectorLoss)
-        loss = met_vector(loss) if whole else met(loss)
-        make = vector_facts if whole else function_facts
-        facts = make(
-            loss, self._rows.bounds, self._rows.dimension, self._neighbouring != "add_remove"
-        )
+        bounds, dimension = self._rows.bounds, self._rows.dimension
+        in_place = self._neighbouring != "add_remove"
+        if isinstance(loss, VectorLoss):
+            loss = met_vector(loss)
+            facts, payload = vector_facts(loss, bounds, dimension, in_place), VectorObjective
+        else:
+            loss = met(loss)
+            facts, payload = function_facts(loss, bounds, dimension, in_place), Objective
         twice = records_moved(self._neighbouring)
         sensitivity = self._sensitivity("function", twice * facts.lipschitz, facts.lipschitz, facts)
-        payload = VectorObjective if whole else Objective
-        return Sealed(KEY, payload(self._rows.precise(), loss), sensitivity)
+        made: Any = payload  # each takes the loss that it was chosen for
+        return Sealed(KEY, made(self._rows.precise(), loss), sensitivity)
 
     def _count(self, query: Query, at: np.ndarray, step: float) -> np.ndarray:
         if not hasattr(query, "count"):  # a look at one name: steps of a stream are short
@@ -210,9 +213,15 @@ class Oracle:
         source: Source,
         classification: bool = True,
         sampler: Sampler | None = None,
+        weights: Any = None,
     ) -> Oracle:
-        """Hold a NumPy array, a torch tensor or a SciPy sparse matrix, without copying it."""
-        rows = make_rows(X, y, bounds, classification)
+        """Hold a NumPy array, a torch tensor or a SciPy sparse matrix, without copying it.
+
+        ``weights``, between 0 and 1, say how much each record counts.
+        """
+        rows: Any = make_rows(X, y, bounds, classification)
+        if weights is not None:
+            rows = WeightedRows.build(rows, weights)
         return cls(rows, neighbouring, sampler or COUPLING.get() or GeometricSkips(source))
 
     @classmethod
@@ -252,6 +261,11 @@ class Oracle:
             raise Refused("features are added to rows that are not clipped: these are.")
         rows = cast(RawRows, self._rows).widened(tables.features, tables.width)
         return self._like(rows, self._cell, self._shuffled)
+
+    def within(self, cell: Cell) -> Oracle:
+        """The same records as one part of more, of which no other part holds any of them: whoever
+        says so answers for it (``solvers.Blocks``)."""
+        return self._like(self._rows, (*self._cell, *cell), self._shuffled)
 
     def clipped_to(self, norm: float) -> Oracle:
         """The same records with features in units of a public norm, and clipped to it."""

@@ -50,11 +50,12 @@ def outer_counts(
     residuals: Residuals,
     bound: float,
     step: float,
+    shares: np.ndarray | None = None,
 ) -> np.ndarray:
     """Sum over records of residuals times row in steps of a grid: one line for each of ``thetas``.
 
-    Each record's matrix is clipped to a Frobenius norm of ``bound``; rows are mapped if there is a
-    map. Empty records add nothing.
+    Each record's matrix is clipped to a Frobenius norm of ``bound``, then multiplied by its share,
+    if there are any; rows are mapped if there is a map. Empty records add nothing.
     """
     classes, grid = len(thetas), _Grid.of(rows, row_map, bound, step)
     total = np.zeros(thetas.shape, dtype=np.int64)
@@ -78,6 +79,8 @@ def outer_counts(
             sizes = np.sqrt(np.einsum("ij,ij->i", parts, parts)) * counted.lengths
             allowed = bound / step * (1 - margin(classes))
             parts *= (allowed / np.maximum(sizes, allowed))[:, None]
+            if shares is not None:
+                parts *= shares[cut][:, None]
             parts[~(counted.alive & np.isfinite(sizes))] = 0.0
             total[...] += counted.pulled(np.trunc(parts, out=parts)).astype(np.int64)
         return total
@@ -91,10 +94,18 @@ def class_numbers(rows: RawRows, classes: int) -> np.ndarray:
     return np.clip(np.rint(np.nan_to_num(rows.labels())), 0, classes - 1).astype(np.int64)
 
 
-def class_counts(rows: RawRows, classes: int) -> np.ndarray:
-    """How many records that are not empty have each label."""
-    numbers = class_numbers(rows, classes)
-    return np.bincount(numbers, weights=rows.active(), minlength=classes)
+def class_counts(
+    rows: RawRows, classes: int, steps: int = 1, shares: np.ndarray | None = None
+) -> np.ndarray:
+    """How many records that are not empty have each label; ``steps`` of a grid for each record, or
+    for its share as many whole ones as fit in it."""
+    numbers, active = class_numbers(rows, classes), rows.active()
+    if shares is None:
+        return np.bincount(numbers, weights=active, minlength=classes) * float(steps)
+    parts = np.trunc(active * shares * steps).astype(np.int64) if steps > 1 else active * shares
+    total = np.zeros(classes, dtype=parts.dtype)
+    np.add.at(total, numbers, parts)
+    return total
 
 
 @dataclass(frozen=True)

@@ -162,8 +162,9 @@ class ClassRows(Rows, Protocol):
         record's matrix is clipped to a Frobenius norm of ``bound`` and counted in ``step``."""
         ...
 
-    def class_counts(self, classes: int) -> np.ndarray:
-        """How many records that are not empty have each label."""
+    def class_counts(self, classes: int, steps: int = 1) -> np.ndarray:
+        """How many records that are not empty have each label, each so many whole steps, or as many
+        as its weight allows."""
         ...
 
 
@@ -289,7 +290,7 @@ class EmptyRows:
     ) -> np.ndarray:
         return np.zeros(thetas.shape, dtype=np.int64)
 
-    def class_counts(self, classes: int) -> np.ndarray:
+    def class_counts(self, classes: int, steps: int = 1) -> np.ndarray:
         return np.zeros(classes)
 
     def features(self, measure: Callable[[Any], np.ndarray]) -> np.ndarray:

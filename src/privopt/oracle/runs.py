@@ -15,14 +15,15 @@ from privopt.noise import Source
 from privopt.oracle.sealed import KEY, Sealed
 from privopt.oracle.sensitivity import Sensitivity
 from privopt.privacy.budget import Refused
+from privopt.privacy.events import ROOT, Cell
 
 Run = Callable[[int, Source], tuple[float, Any]]
 """From a candidate's number to a private score and a private result."""
 
 
-def sealed_runs(run: Run) -> Sealed:
-    """Runs that nobody can call but a gate's mechanism."""
-    return Sealed(KEY, run, Sensitivity("runs", 1.0, 1.0))
+def sealed_runs(run: Run, cell: Cell = ROOT) -> Sealed:
+    """Runs, on the records of a cell, that nobody can call but a gate's mechanism."""
+    return Sealed(KEY, run, Sensitivity("runs", 1.0, 1.0, cells=(cell,)))
 
 
 def sealed_total(scores: np.ndarray, norm: str) -> Sealed:

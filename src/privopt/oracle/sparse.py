@@ -228,8 +228,8 @@ class SparseRows:
     ) -> np.ndarray:
         return outer_counts(self, None, thetas, residuals, bound, step)
 
-    def class_counts(self, classes: int) -> np.ndarray:
-        return class_counts(self, classes)
+    def class_counts(self, classes: int, steps: int = 1) -> np.ndarray:
+        return class_counts(self, classes, steps)
 
     def clipped_to(self, norm: float) -> SparseRows:
         scale, sizes = shortened(self, norm)

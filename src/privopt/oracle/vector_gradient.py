@@ -18,7 +18,8 @@ from privopt.losses import Loss, VectorLoss, met_vector
 from privopt.numerics.convex import UNIT, Enclosed
 from privopt.oracle.counting import EXACT, added, shorten
 from privopt.oracle.queries import ClippedGradient, Query
-from privopt.oracle.rows import RawRows, RowBounds
+from privopt.oracle.rows import LEAST, RawRows, RowBounds
+from privopt.oracle.sanitize import row_norms
 from privopt.oracle.sensitivity import FunctionFacts, SensitivityNorm
 from privopt.privacy.budget import Refused
 
@@ -76,8 +77,10 @@ class ClippedVectorGradient:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "loss", met_vector(self.loss))
-        if not 0 < self.clip_norm < math.inf:
-            raise ValueError(f"clip_norm must be positive and finite, got {self.clip_norm!r}.")
+        if not LEAST <= self.clip_norm < math.inf:  # squares of what is clipped must not vanish
+            raise ValueError(
+                f"clip_norm must be finite and at least {LEAST:g}, got {self.clip_norm!r}."
+            )
 
     def radius(self) -> float:
         return self.clip_norm
@@ -110,7 +113,7 @@ class ClippedVectorGradient:
         if lines.shape != X.shape:
             raise Refused("a loss of vectors has one gradient of theta's length for each record.")
         lines = np.where(np.isfinite(lines), lines, 0.0)
-        return lines, np.sqrt(np.einsum("ij,ij->i", lines, lines))
+        return lines, row_norms(np, lines)
 
 
 # ---------------------------------------------------------------- the whole function

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -39,7 +40,7 @@ class Ranking:
         """The plan with the smallest bound; refuses if there is none."""
         if not self.plans:
             raise Refused("no solver applies: " + " ".join(self.refused.values()))
-        return self.plans[0]
+        return replace(self.plans[0], refused=self.refused)
 
     def frontier(self, epsilons: Iterable[float] | None = None) -> Frontier:
         """Predicted error of the best solver at each epsilon, and what more delta or records buy.
@@ -67,6 +68,10 @@ class Ranking:
         from privopt.planner.explain import as_text
 
         return as_text(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return f"<pre>{html.escape(str(self))}</pre>"
 
 
 def rank(facts: Facts, budget: Budget, discrete_noise: bool | str = "auto") -> Ranking:

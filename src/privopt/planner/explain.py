@@ -51,7 +51,7 @@ def _error(plan: Plan) -> str:
 def verdict(ranking: Ranking, plan: Plan) -> str:
     """Why a plan was chosen, or why it lost, in a few words."""
     best, opinion = ranking.best, opinion_of(plan.name)
-    if plan is best:
+    if plan.name == best.name:
         if opinion.prefer(ranking.facts, ranking.budget):
             return "chosen: see below"
         return "chosen" if len(ranking.plans) > 1 else "chosen: the only one"

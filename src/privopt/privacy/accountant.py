@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from privopt.privacy.budget import NEIGHBOURING, Neighbouring, Refused, replaces
-from privopt.privacy.convolve import composed, epsilon_of
+from privopt.privacy.budget import NEIGHBOURING, Neighbouring, Refused, records_moved, replaces
+from privopt.privacy.convolve import TooFine, composed, epsilon_of
 from privopt.privacy.events import FULL
 from privopt.privacy.kinds import (
     BoundedRange,
@@ -50,6 +50,9 @@ SMALLEST_DELTA = 1e-13
 # The error falls with the square of the step: a halving leaves a third of the change.
 GRID_CHANGE = 5e-4
 MOST_POINTS = 2e6
+MOST_OF_ONE = 2.0**22
+"""One release's loss spans no more cells of the grid: enough for every epsilon that protects, and
+a bound on memory for those that do not."""
 PROFILE_POINTS, STAIRS = 400, 60
 
 
@@ -306,13 +309,26 @@ def _composed(kinds: Counter[Kind], neighbouring: Neighbouring) -> Any:
     parts = Counter({k: c for k, c in kinds.items() if not isinstance(k, GaussianKind)})
     if mu > 0:
         parts[GaussianKind(mu, mu)] = 1
-    step, used = 1e-2 / math.sqrt(sum(parts.values())), []
-    for kind, times in parts.items():
-        one = None if isinstance(kind, Concentrated) else kind.distribution(step, neighbouring)
-        if one is None:
-            return None
-        used.append((one, times))
-    return composed(used)
+    widest = max(_span(kind, neighbouring) for kind in parts)
+    step = max(1e-2 / math.sqrt(sum(parts.values())), widest / MOST_OF_ONE)
+    while True:
+        used = []
+        for kind, times in parts.items():
+            one = None if isinstance(kind, Concentrated) else kind.distribution(step, neighbouring)
+            if one is None:
+                return None
+            used.append((one, times))
+        try:
+            return composed(used)
+        except TooFine as too_fine:
+            step *= 1.5 * too_fine.times
+
+
+def _span(kind: Kind, neighbouring: Neighbouring) -> float:
+    """About how far apart the losses of one release lie, tails and all."""
+    mu = records_moved(neighbouring) * float(getattr(kind, "mu", 0.0))
+    pure = kind.pure(neighbouring)
+    return mu * (mu + 20.0) + (2 * pure if pure < math.inf else 0.0)
 
 
 def _distribution_route(
@@ -331,7 +347,8 @@ def _distribution_route(
         kinds[GaussianKind(mu, mu)] = 1
     count = sum(kinds.values())
     # Rounding to the grid adds a drift of about count * step^2 / 8 to the loss.
-    step = 4e-2 / math.sqrt(count)
+    widest = max(_span(kind, neighbouring) for kind in kinds)
+    step = max(4e-2 / math.sqrt(count), widest / MOST_OF_ONE)
     lumps = [(c, k.pure(neighbouring)) for k, c in kinds.items()]
     lump = max(((c, e) for c, e in lumps if e < math.inf), default=(0, math.inf))[1]
     if lump < math.inf:
@@ -345,11 +362,17 @@ def _distribution_route(
             if one is None:
                 return None
             parts.append((one, times))
-        found = epsilon_of(composed(parts), delta)
+        try:
+            found = epsilon_of(composed(parts), delta)
+        except TooFine as too_fine:
+            if best < math.inf:
+                break
+            step *= 1.5 * too_fine.times
+            continue
         settled = math.isfinite(found) and best - found <= GRID_CHANGE * max(found, 1e-3)
         best = min(best, found)
         decided = target is not None and (best <= target or best > 2 * target + 1e-3)
-        if settled or decided or best / step > MOST_POINTS:
+        if settled or decided or best / step > MOST_POINTS or 2 * widest / step > MOST_OF_ONE:
             break
         step /= 2
     return best

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 from collections import Counter
@@ -232,6 +233,11 @@ class Certificate:
             )
         lines += [f"assumes: {text}" for text in self.assumptions]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        first, *rest = (html.escape(line) for line in str(self).splitlines())
+        return f"<strong>{first}</strong><ul>{''.join(f'<li>{line}</li>' for line in rest)}</ul>"
 
 
 def slack(log: Iterable[Event], epsilon: float) -> dict[str, Any] | None:

@@ -21,6 +21,18 @@ TAIL = 1e-15
 """Mass of a composed loss that may fall outside the window; it is counted as lost."""
 
 
+MOST_CELLS = 2**24
+"""Cells of a sum: enough for every epsilon that protects, and a bound on memory for others."""
+
+
+class TooFine(Exception):
+    """The sum would span so many times the cells that it may have: a coarser grid is needed."""
+
+    @property
+    def times(self) -> float:
+        return float(self.args[0])
+
+
 def composed(parts: Sequence[tuple[Any, int]]) -> Any:
     """The loss of all parts, each used so many times, as a dp-accounting distribution."""
     from dp_accounting.pld import privacy_loss_distribution as pld
@@ -53,6 +65,8 @@ def _sum(parts: Sequence[tuple[Any, int]]) -> Any:
         place = lower + np.arange(mass.size)
         laws.append((mass[mass > 0], place[mass > 0], times))
     low, high = _window(laws)
+    if high - low > MOST_CELLS:
+        raise TooFine((high - low) / MOST_CELLS)
     length: int = next_fast_len(int(high - low + 1), real=True)  # type: ignore[assignment]
     spectrum = np.ones(length // 2 + 1, dtype=complex)
     for mass, place, times in laws:

@@ -4,20 +4,17 @@ from privopt.report.attack import Attack
 from privopt.report.card import card
 from privopt.report.findings import Findings, findings
 from privopt.report.page import page
-from privopt.report.spread import Spread, spread_of
 from privopt.report.statement import hub_section, registry_entry, tracking_tags
 from privopt.report.write import write_card, write_report
 
 __all__ = [
     "Attack",
     "Findings",
-    "Spread",
     "card",
     "findings",
     "hub_section",
     "page",
     "registry_entry",
-    "spread_of",
     "tracking_tags",
     "write_card",
     "write_report",

@@ -43,15 +43,15 @@ def card(found: Findings) -> str:
     if found.coefficients:
         single = len(found.outputs) == 1
         head, rows = ["column", *found.outputs], []
-        head += ["noise ≈", "noise ≤"] if single else []
+        head += ["standard error"] if single and found.summary is not None else []
         for one in found.coefficients[:SHOWN]:
-            noise = [_noise(one.estimates), _noise(one.bounds)] if single else []
-            rows.append([one.name, *(f"{value:.4g}" for value in one.values), *noise])
+            errors = [f"{one.errors[0]:.2g}"] if single and one.errors is not None else []
+            rows.append([one.name, *(f"{value:.4g}" for value in one.values), *errors])
         parts += [
             "## Coefficients",
             "Effect of one unit of each column"
             + (f", the {SHOWN} largest." if len(found.coefficients) > SHOWN else ".")
-            + f" {found.spread.how}",
+            + f" {found.how_sure}",
             _table(head, rows),
         ]
     if found.evaluation is not None:
@@ -79,10 +79,6 @@ def card(found: Findings) -> str:
         ),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _noise(deviations: tuple[float, ...] | None) -> str:
-    return "" if deviations is None else f"{deviations[0]:.2g}"
 
 
 def _lines(lines: Iterable[str]) -> str:

@@ -134,18 +134,17 @@ class Curves:
 
 @dataclass(frozen=True)
 class Bars:
-    """Named values; dark whiskers reach ``inner`` to both sides, light ones ``outer``."""
+    """Named values; whiskers reach so far to both sides."""
 
     names: Sequence[str]
     values: Sequence[float]
-    inner: Sequence[float] | None
-    outer: Sequence[float] | None
+    whiskers: Sequence[float] | None
     title: str
 
     def svg(self) -> str:
         step, left = 23, 176
         height = TOP + step * len(self.names) + BOTTOM
-        whiskers = self.outer or self.inner or [0.0] * len(self.names)
+        whiskers = self.whiskers or [0.0] * len(self.names)
         ends = [v + s * w for v, w in zip(self.values, whiskers, strict=True) for s in (-1, 1)]
         xs = Axis([0.0, *ends], False, left, WIDTH - RIGHT)
         bottom = height - BOTTOM
@@ -159,13 +158,12 @@ class Bars:
                 f'<rect x="{a:.1f}" y="{y - 7:.1f}" width="{max(b - a, 0.5):.1f}" height="14" '
                 f'fill="{BLUE}" opacity="0.75"/>'
             )
-            for whiskers, colour in ((self.outer, PALE), (self.inner, "#222")):
-                if whiskers is not None:
-                    low, high = xs(value - whiskers[i]), xs(value + whiskers[i])
-                    parts.append(
-                        f'<path d="M{low:.1f} {y - 4:.1f}v8m0-4H{high:.1f}m0-4v8" '
-                        f'stroke="{colour}" fill="none"/>'
-                    )
+            if self.whiskers is not None:
+                low, high = xs(value - whiskers[i]), xs(value + whiskers[i])
+                parts.append(
+                    f'<path d="M{low:.1f} {y - 4:.1f}v8m0-4H{high:.1f}m0-4v8" '
+                    'stroke="#222" fill="none"/>'
+                )
         zero = xs(0.0)
         parts.append(f'<path d="M{zero:.1f} {TOP}V{bottom}" stroke="#444"/>')
         return picture("".join(parts), height, self.title)
@@ -188,10 +186,10 @@ class Bars:
                 "x": bar["x"],
                 "y": bar["y"],
                 "hoverinfo": "skip",
-                "marker": {"size": 1, "color": colour},
-                "error_x": {"type": "data", "array": list(length), "color": colour, "width": 4},
+                "marker": {"size": 1, "color": "#222"},
+                "error_x": {"type": "data", "array": list(length), "color": "#222", "width": 4},
             }
-            for length, colour in ((self.outer, PALE), (self.inner, "#222"))
+            for length in (self.whiskers,)
             if length is not None
         ]
         axis = {

@@ -7,19 +7,19 @@ needed, and none is read.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from privopt.evaluation import Evaluation
+from privopt.inference import Summary
 from privopt.planner.choose import rank
 from privopt.planner.explain import COLUMNS, notes, rows
 from privopt.privacy import Certificate, Refused
 from privopt.privacy.certificate import round_up, shown
 from privopt.report.attack import Attack
 from privopt.report.shapes import Drawn, drawn
-from privopt.report.spread import Spread, spread_of
 from privopt.solvers import Frontier, Plan
 from privopt.tables import DeclaredColumns
 
@@ -48,8 +48,8 @@ class Coefficient:
 
     name: str
     values: tuple[float, ...]
-    estimates: tuple[float, ...] | None
-    bounds: tuple[float, ...] | None
+    errors: tuple[float, ...] | None
+    """Standard errors, sampling and noise together; None for a fit without intervals."""
     span: float
     """From the lower to the upper bound of a number; 1 for a category, or if none are known."""
 
@@ -60,13 +60,13 @@ class Coefficient:
 
     @property
     def faint(self) -> bool:
-        """Whether all values are within two deviations of zero, even by the estimate."""
-        return self.estimates is not None and not _beyond(self.values, self.estimates)
+        """Whether all values are within two standard errors of zero."""
+        return self.errors is not None and not _beyond(self.values, self.errors)
 
     @property
     def clear(self) -> bool:
-        """Whether a value is more than two deviations from zero, even by the bound."""
-        return self.bounds is not None and _beyond(self.values, self.bounds)
+        """Whether a value is more than two standard errors from zero."""
+        return self.errors is not None and _beyond(self.values, self.errors)
 
 
 def _beyond(values: tuple[float, ...], deviations: tuple[float, ...]) -> bool:
@@ -89,7 +89,6 @@ class Findings:
     """Names of the models: one, or one for each class."""
     coefficients: tuple[Coefficient, ...]
     intercepts: tuple[float, ...]
-    spread: Spread
     columns: tuple[tuple[str, str, str], ...]
     """Declared columns: name, kind, bounds or categories."""
     shapes: tuple[Drawn, ...]
@@ -98,8 +97,20 @@ class Findings:
     """Other facts that were taken as public."""
     evaluation: Evaluation | None = None
     """How good the model is, if that was bought."""
-    summary: Any = None
+    summary: Summary | None = None
     """The table of coefficients with standard errors, of a fit that released what it needs."""
+
+    @property
+    def how_sure(self) -> str:
+        """What is known of the coefficients' errors, in one sentence."""
+        if self.summary is None:
+            return (
+                "How much of them is noise is not said: that takes a fit with intervals=True, or "
+                "privopt.IntervalsByParts."
+            )
+        if not self.summary.estimate.identified:
+            return "They are not identified at this epsilon: noise hides too much to say how sure."
+        return "Standard errors hold the sampling of the records and the noise together."
 
     @property
     def headline(self) -> str:
@@ -130,6 +141,15 @@ class Findings:
         return (
             "Whoever claims that somebody was in the data, and is wrong about at most 1 % of those "
             f"who were not, is right about at most {_up(most)} % of those who were."
+        )
+
+    @property
+    def as_gaussian(self) -> str:
+        """The whole curve as one number, in one sentence."""
+        return (
+            f"mu = {round_up(self.attack.mu, 3)}: at deltas from 1e-10 to .9 telling whether one "
+            f"{self.certificate.unit} was there is at least as hard as telling one draw of "
+            f"N(0, 1) from one of N({round_up(self.attack.mu, 3)}, 1)."
         )
 
     def attacks(self) -> list[tuple[str, str, str]]:
@@ -165,16 +185,14 @@ def findings(
     model: Any, title: str | None = None, evaluation: Evaluation | None = None
 ) -> Findings:
     """Gather what can be said about a fitted estimator, or a pipeline that ends in one."""
-    steps = [step for _, step in getattr(model, "steps", [("model", model)])]
-    final = steps[-1]
+    final, encoder = _parts(model)
     certificate = getattr(final, "privacy_", None)
     if not isinstance(certificate, Certificate):
         raise ValueError(f"{type(final).__name__} has no certificate: fit it first.")
     plan = getattr(final, "plan_", None)
     plan = plan if isinstance(plan, Plan) else None
-    encoder = steps[0] if len(steps) == 2 and isinstance(steps[0], DeclaredColumns) else None
     ranking, said = _ranked(plan)
-    outputs, coefficients, intercepts, spread = _coefficients(model, final, encoder)
+    outputs, coefficients, intercepts = _coefficients(final, encoder)
     return Findings(
         title=title or f"A private {type(final).__name__}",
         model=type(final).__name__,
@@ -187,23 +205,36 @@ def findings(
         outputs=outputs,
         coefficients=coefficients,
         intercepts=intercepts,
-        spread=spread,
         columns=_columns(encoder),
         shapes=drawn(final, encoder),
         public=_public(final, certificate),
         evaluation=evaluation,
-        summary=_summary(final),
+        summary=summary_of(model),
     )
 
 
-def _summary(final: Any) -> Any:
-    """None for a fit that released nothing to compute standard errors from."""
+def summary_of(model: Any) -> Summary | None:
+    """The table of coefficients of a fit or pipeline, in units of the columns as they were given;
+    None for one that released nothing to compute standard errors from."""
+    final, encoder = _parts(model)
     if not callable(getattr(final, "summary", None)):
         return None
     try:
-        return final.summary()
+        summary = final.summary()
     except (Refused, ValueError):
         return None
+    if encoder is None:
+        return summary
+    names, units = _names(final, encoder, 0), np.append(1 / encoder.scales(), 1.0)
+    estimate = summary.estimate.mapped(np.diag(units), np.zeros(len(units)))
+    return replace(summary, names=[*names, "intercept"], estimate=estimate)
+
+
+def _parts(model: Any) -> tuple[Any, DeclaredColumns | None]:
+    """The estimator, and what encodes its columns if the library knows it."""
+    steps = [step for _, step in getattr(model, "steps", [("model", model)])]
+    known = len(steps) == 2 and isinstance(steps[0], DeclaredColumns)
+    return steps[-1], steps[0] if known else None
 
 
 def _ranked(plan: Plan | None) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
@@ -227,25 +258,25 @@ def _frontier(plan: Plan | None) -> Frontier | None:
 
 
 def _coefficients(
-    model: Any, final: Any, encoder: DeclaredColumns | None
-) -> tuple[tuple[str, ...], tuple[Coefficient, ...], tuple[float, ...], Spread]:
-    spread = spread_of(model)
+    final: Any, encoder: DeclaredColumns | None
+) -> tuple[tuple[str, ...], tuple[Coefficient, ...], tuple[float, ...]]:
     if not hasattr(final, "coef_"):
-        return (), (), (), spread
+        return (), (), ()
     coef = np.atleast_2d(final.coef_)
     names = _names(final, encoder, coef.shape[1])
     ones = np.ones(len(names))
     scales, ranges = (ones, ones) if encoder is None else (encoder.scales(), encoder.ranges())
 
-    def column(table: np.ndarray | None, j: int) -> tuple[float, ...] | None:
-        return None if table is None else tuple((np.atleast_2d(table)[:, j] / scales[j]).tolist())
+    errors = getattr(final, "standard_errors_", None)
+
+    def column(table: np.ndarray, j: int) -> tuple[float, ...]:
+        return tuple((np.atleast_2d(table)[:, j] / scales[j]).tolist())
 
     found = [
         Coefficient(
             name,
-            column(coef, j) or (),
-            column(spread.estimate, j),
-            column(spread.bound, j),
+            column(coef, j),
+            None if errors is None else column(errors[:-1], j),
             float(ranges[j]),
         )
         for j, name in enumerate(names)
@@ -257,7 +288,7 @@ def _coefficients(
         outputs = tuple(classes) if len(coef) > 1 else (f"towards {classes[-1]}",)
     # The encoder centres columns; the effect of a unit stays, the constant is for the middle.
     intercepts = tuple(np.atleast_1d(final.intercept_).astype(float).tolist())
-    return outputs, tuple(found), intercepts, spread
+    return outputs, tuple(found), intercepts
 
 
 def _names(final: Any, encoder: DeclaredColumns | None, width: int) -> list[str]:

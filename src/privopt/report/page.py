@@ -110,6 +110,7 @@ def _attack(found: Findings, plots: list[dict[str, Any]]) -> str:
             found.attacks(),
             numbers=3,
         )
+        + f"<p>{escape(found.as_gaussian)}</p>"
         + "<p><strong>Cannot:</strong> do better than this table about any one "
         f"{unit}, whatever else is published later from other data.</p>"
         "<p><strong>Can:</strong></p><ul>"
@@ -192,14 +193,13 @@ def _coefficients(found: Findings, plots: list[dict[str, Any]]) -> str:
         chart = Bars(
             [one.name for one in first],
             [one.effects[0] for one in first],
-            _whiskers(first, [one.estimates for one in first]),
-            _whiskers(first, [one.bounds for one in first]),
+            _whiskers(first),
             "change of the score",
         )
         over = "from a column's lower to its upper bound" if found.columns else "for one unit"
         caption = f"Bars: {over}."
-        if found.spread.estimate is not None or found.spread.bound is not None:
-            caption += " Whiskers: two deviations of the noise; dark: estimate, light: bound."
+        if first[0].errors is not None:
+            caption += " Whiskers: two standard errors."
         picture = figure(chart, plots, caption)
     rest = ""
     if len(found.coefficients) > SHOWN:
@@ -210,11 +210,10 @@ def _coefficients(found: Findings, plots: list[dict[str, Any]]) -> str:
         )
     constants = ", ".join(f"{value:.4g}" for value in found.intercepts)
     return (
-        "<h2>Coefficients, and how much of them is noise</h2>"
+        "<h2>Effects of the columns</h2>"
         "<p>Effect of one unit of each column on the score, largest over the column's range first. "
-        f"{escape(found.spread.how)} Bold: more than two standard deviations from zero even by the "
-        "bound. Faint, at the end: less than two even by the estimate. The sampling error of the "
-        "data is not in it.</p>"
+        f"{escape(found.how_sure)} Bold: more than two standard errors from zero; faint, at the "
+        "end: less.</p>"
         + picture
         + _coefficient_table(found, first)
         + rest
@@ -229,31 +228,25 @@ def _shapes(found: Findings, plots: list[dict[str, Any]]) -> str:
 
 def _coefficient_table(found: Findings, shown: Sequence[Coefficient]) -> str:
     head = ["column"]
-    noise = [
-        (sign, part)
-        for sign, part in (("≈", "estimates"), ("≤", "bounds"))
-        if shown and getattr(shown[0], part) is not None
-    ]
+    sure = bool(shown) and shown[0].errors is not None
     for name in found.outputs:
-        head += [name, *(f"noise {sign}" for sign, _ in noise)]
+        head += [name, "standard error"] if sure else [name]
     lines = []
     for one in shown:
         cells = [f'<td class="name">{escape(one.name)}</td>']
         for k, value in enumerate(one.values):
             cells.append(f'<td class="number">{value:.4g}</td>')
-            cells += [f'<td class="number">{getattr(one, part)[k]:.2g}</td>' for _, part in noise]
+            if one.errors is not None:
+                cells.append(f'<td class="number">{one.errors[k]:.2g}</td>')
         kind = " class=faint" if one.faint else " class=chosen" if one.clear else ""
         lines.append(f"<tr{kind}>{''.join(cells)}</tr>")
     return row_table(head, "".join(lines), numbers=len(head) - 1)
 
 
-def _whiskers(
-    shown: Sequence[Coefficient], deviations: Sequence[tuple[float, ...] | None]
-) -> list[float] | None:
-    """Two deviations over each column's span; None if they are not known."""
-    pairs = zip(shown, deviations, strict=True)
-    found = [2 * each[0] * one.span for one, each in pairs if each is not None]
-    return found or None
+def _whiskers(shown: Sequence[Coefficient]) -> list[float] | None:
+    """Two standard errors over each column's span; None if they are not known."""
+    found = [2 * one.errors[0] * one.span for one in shown if one.errors is not None]
+    return found if found and all(map(math.isfinite, found)) else None
 
 
 def _plan(found: Findings) -> str:

@@ -71,6 +71,7 @@ class CoordinateDescent(RoundingSolver):
 
     name: ClassVar[str] = "coordinate_descent"
     summary: ClassVar[str] = "private steps along coordinates drawn at random"
+    weights: ClassVar[bool] = False
     has_discrete_noise: ClassVar[bool] = True
     specimen: ClassVar[Specimen] = Specimen(
         problems=BOX_PROBLEMS,

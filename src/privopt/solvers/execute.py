@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +16,8 @@ from privopt.noise import Source
 from privopt.oracle import Oracle
 from privopt.oracle.rows import RowBounds
 from privopt.privacy import Certificate, Log, Refused
+from privopt.privacy.events import ROOT, Cell, Event
+from privopt.privacy.kinds import Kind
 from privopt.solvers.solver import Answer, Plan, Tick, no_tick
 
 PROGRESS: ContextVar[Tick] = ContextVar("progress", default=no_tick)
@@ -24,7 +29,43 @@ def row_bounds(plan: Plan) -> RowBounds:
     return plan.solver.row_bounds(plan.facts.problem)
 
 
-def declare(plan: Plan) -> Log:
+@dataclass
+class Blocks:
+    """Runs of one stream, each on records that no other takes in: every record pays once.
+
+    Spend is the largest over the blocks (``privacy.spend``). A ledger is charged for the first;
+    others are held to the same losses. A block that fails has been entered, and stays.
+    """
+
+    events: list[Event] = field(default_factory=list)
+    entered: int = 0
+    mark: dict[str, Any] | None = None
+    private: bool = True
+    first: tuple[tuple[Kind, ...], ...] = ()
+
+    def begin(self, run: Run, declared: Log, account: Dataset | None) -> None:
+        """Pay for the first block, and with it for all."""
+        losses = tuple(event.kinds for event in declared)
+        if not self.entered:
+            run.pay(account)
+            self.first = losses
+        else:
+            if account is not None and losses != self.first:
+                raise Refused(
+                    "the ledger was charged for blocks like the first one, and this one is planned "
+                    "for another number of rows: give blocks of one size, or no ledger."
+                )
+            run.follow(self.mark, paid=True, private=self.private)
+        self.entered += 1
+
+    def end(self, run: Run) -> None:
+        """Remember what was released; view numbers of all blocks differ."""
+        new = list(run.log)[len(self.events) :]
+        self.events += [replace(one, view=one.view + (self.entered << 32)) for one in new]
+        self.mark, self.private = run.mark, run.private
+
+
+def declare(plan: Plan, cell: Cell = ROOT) -> Log:
     """What the plan will release: its events on zero records, drawn with no noise."""
 
     def story(gate: Gate, silent: Source) -> None:
@@ -33,7 +74,7 @@ def declare(plan: Plan) -> Log:
             neighbouring=plan.budget.neighbouring,
             bounds=row_bounds(plan),
             source=silent,
-        )
+        ).within(cell)
         plan.solver.run_all([oracle] * plan.oracles, gate, plan.facts.problem, plan.settings)
 
     return rehearsed(story)
@@ -48,6 +89,7 @@ def execute(
     tick: Tick | None = None,
     account: Dataset | None = None,
     key: str | None = None,
+    blocks: Blocks | None = None,
 ) -> tuple[Answer, Certificate]:
     """Run the plan once on each oracle (one per model) and certify all runs together.
 
@@ -55,16 +97,27 @@ def execute(
     the dry run's. With an ``account`` the declared events are charged to it before anything else
     happens: ``oracles`` may be a function that reads the data, and is called only once the budget
     is paid. A run that fails from there on stays paid. A ``key`` that was committed before returns
-    what was stored then, without touching data.
+    what was stored then, without touching data. With ``blocks`` the records are the next block of
+    a stream, and the certificate is that of all blocks so far.
     """
     facts, tick = plan.facts, PROGRESS.get() if tick is None else tick
-    run = Run(plan.budget, declare(plan), source, what=plan.name, group=facts.group)
-    before = run.pay(account, key)
+    cell = ROOT if blocks is None else (blocks.entered,)
+    declared, past = declare(plan, cell), () if blocks is None else tuple(blocks.events)
+    run = Run(plan.budget, declared, source, what=plan.name, group=facts.group, past=past)
+    before = None
+    if blocks is None:
+        before = run.pay(account, key)
+    else:
+        blocks.begin(run, declared, account)
     if before is not None:
         certificate, thetas = before
         return Answer([_from_hex(theta) for theta in thetas]), certificate
-    with run:
+    with ExitStack() as stack:
+        if blocks is not None:
+            stack.callback(blocks.end, run)
+        stack.enter_context(run)
         ready = run.read(oracles if callable(oracles) else lambda: oracles)
+        ready = [oracle.within(cell) for oracle in ready]
         _check(plan, ready)
         answer = plan.solver.run_all(ready, run.gate, facts.problem, plan.settings, tick)
         owned = {} if facts.group == 1 else {"rows_per_unit": facts.group}

@@ -133,6 +133,7 @@ class GreedyCoordinate(RoundingSolver):
 
     name: ClassVar[str] = "greedy_coordinate"
     summary: ClassVar[str] = "private choice of the best coordinate, private step along it"
+    weights: ClassVar[bool] = False
     has_discrete_noise: ClassVar[bool] = True
     specimen: ClassVar[Specimen] = Specimen(
         problems=BOX_PROBLEMS,

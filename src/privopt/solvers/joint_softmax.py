@@ -86,7 +86,9 @@ class JointSoftmax(Solver):
     ) -> Answer:
         start = np.zeros((settings.classes, oracles[0].dimension))
         if problem.intercept:
-            start[:, -1] = log_prior(oracles[0], gate, settings) / problem.intercept
+            start[:, -1] = (
+                log_prior(oracles[0], gate, settings, problem.weighted) / problem.intercept
+            )
         # Rows are measured in their bound: in its units they are at most 1 long.
         size = problem.size
         W = descend(oracles[0], gate, settings, start * size, size, oracles[0].dimension, tick)

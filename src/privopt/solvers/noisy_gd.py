@@ -106,8 +106,8 @@ class NoisyGD(Solver):
             raise ValueError(f"average must be suffix, uniform or last, got {average!r}.")
         counts = [n_iter or 1] if n_iter or one else _step_counts(facts, budget, clip_norm, most)
         found: list[tuple[float, Rule, int, float]] = []
-        own: list[Rule] = ["one_step"] if one else rules(facts)
-        for rule in own:
+        followed: list[Rule] = ["one_step"] if one else rules(facts)
+        for rule in followed:
             best: tuple[float, Rule, int, float] | None = None
             for steps in counts:
                 spread = _expected_square(facts, budget, clip_norm, steps)

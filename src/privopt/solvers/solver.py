@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import wraps
 from typing import Any, ClassVar, Literal
@@ -14,6 +15,7 @@ import numpy as np
 from privopt.facts import Facts
 from privopt.geometry import LpBall
 from privopt.geometry.norms import dual_order
+from privopt.inference import Coefficients
 from privopt.mechanisms import Gate
 from privopt.oracle import Oracle, RowBounds, RowMap, ShapeTables
 from privopt.ownership import own_type
@@ -59,7 +61,8 @@ class Answer:
     the norm they were clipped to (infinite if the model takes rows as they are). ``clipped``: the
     model takes mapped rows, shortened as in the run; otherwise it is linear in rows as they are.
     With ``tables`` there are coefficients of every bin of the shaped columns before the constant's,
-    and noise was in units of ``lipschitz``.
+    and noise was in units of ``lipschitz``. ``inference``: what is known of the errors, if that was
+    released, as functions of these parameters.
     """
 
     thetas: list[np.ndarray]
@@ -68,6 +71,7 @@ class Answer:
     clipped: bool = False
     tables: ShapeTables | None = None
     lipschitz: float = 1.0
+    inference: Coefficients | None = None
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return iter(self.thetas)
@@ -93,6 +97,9 @@ class Solver(ABC):
 
     vectors: ClassVar[bool] = False
     """Whether it takes losses of the whole vector theta; others refuse them."""
+
+    weights: ClassVar[bool] = True
+    """Whether it takes records with weights; one that reads single columns does not."""
 
     has_discrete_noise: ClassVar[bool] = False
     """Whether it can release exact integers: it then has a setting ``discrete_noise``."""
@@ -122,6 +129,8 @@ class Solver(ABC):
                     f"{self.name} takes losses of one margin; {facts.loss_name} is one of the "
                     'whole vector: use solver="noisy_gd".'
                 )
+            if facts.problem.weighted and not self.weights:
+                return f"{self.name} takes no weights of records: use another solver."
             return own(self, facts, budget)
 
         cls.refuse = refuse  # type: ignore[method-assign]
@@ -193,7 +202,8 @@ class Plan:
     """A solver with its settings, ready to run: public, and made before any data is touched.
 
     ``expectation`` says what it loses on made-up data of the same shape, where the planner can
-    simulate it; that takes a moment, and is done when somebody asks.
+    simulate it; that takes a moment, and is done when somebody asks. ``refused`` says why
+    other solvers do not apply, where it chose among all.
     """
 
     solver: Solver
@@ -203,6 +213,22 @@ class Plan:
     expectation: Callable[[], Prediction | None] | None = field(
         default=None, compare=False, repr=False
     )
+    refused: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        """The solver, its settings, what they promise, and who does not apply."""
+        lines = [f"{self.name}: {self.solver.summary}"]
+        chosen = {k: v for k, v in self.settings.public().items() if v is not None}
+        lines += [f"  {name} = {value}" for name, value in chosen.items()]
+        predicted = self.predicted
+        if predicted is not None:
+            lines.append(f"  predicted excess of the mean loss: {predicted:.3g}")
+        lines += [f"  not {name}: {why}" for name, why in self.refused.items()]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     @property
     def name(self) -> str:

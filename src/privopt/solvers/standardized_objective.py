@@ -47,7 +47,7 @@ from privopt.mechanisms.shape_plan import (
     shape_learner,
     shape_noise,
 )
-from privopt.oracle import CountPositive, Oracle, RowBounds, RowMap
+from privopt.oracle import ClassCounts, CountPositive, Oracle, RowBounds, RowMap
 from privopt.privacy import Budget
 from privopt.privacy.kinds import Kind
 from privopt.privacy.profiles import gaussian_mu
@@ -74,6 +74,8 @@ NOISY, PLENTY = 32.0, 128.0
 HARDLY, SOME = 0.5, 1.5
 """n mu / p up to which slopes are drawn towards zero, and from which the ridge does enough."""
 DOUBT = 1.5
+LEAST_WEIGHT = 0.01
+"""Of n, that all weights together are taken to be at least, where noise hides them."""
 SHORTENED, WEIGHTED = 64.0, 1024.0
 """n mu / p up to which long rows are shortened, and from which they are weighted."""
 
@@ -237,14 +239,18 @@ class StandardizedObjective(Solver):
         counting = (laplace_noise if pure else gaussian_noise)(
             settings.label_multiplier, settings.discrete_noise
         )
-        question = CountPositive("l1" if pure else "l2")
+        norm = "l1" if pure else "l2"
+        question = ClassCounts(2, norm) if problem.weighted else CountPositive(norm)
         sealed = oracle.everything().ask(question, resolution=counting.resolution)
-        positive = gate.release(counting, sealed)
+        counts = gate.release(counting, sealed)
         loss = _loss(problem)
         start = np.zeros(row_map.dimension)
-        share = positive[0] / settings.n
+        whole = float(settings.n)
+        if problem.weighted:  # what there is in all is as private as its parts
+            whole = float(np.clip(counts.sum(), LEAST_WEIGHT * settings.n, settings.n))
+        share = counts[-1] / whole
         if isinstance(loss, CappedExponential):
-            noise = settings.label_multiplier * (math.sqrt(2) if pure else 1.0) / settings.n
+            noise = settings.label_multiplier * (math.sqrt(2) if pure else 1.0) / whole
             share = 0.5 + (share - 0.5) * PRIOR_RATE / (PRIOR_RATE + noise**2)
         rate = float(np.clip(share, 0.01, 0.99))
         start[-1] = _alone(loss, rate) * row_map.clip_norm / row_map.column
@@ -260,7 +266,7 @@ class StandardizedObjective(Solver):
         theta = gate.release(mechanism, oracle.mapped(row_map).everything().function(loss))
         if not isinstance(loss, CappedExponential):
             return theta
-        return start + _signal(theta, row_map, settings, rate) * (theta - start)
+        return start + _signal(theta, row_map, settings, whole, rate) * (theta - start)
 
 
 def _enough_for_rate(facts: Facts, budget: Budget, noise: Noise) -> float:
@@ -285,7 +291,7 @@ def _alone(loss: Loss, rate: float) -> float:
 
 
 def _signal(
-    theta: np.ndarray, row_map: RowMap, settings: StandardizedSettings, rate: float
+    theta: np.ndarray, row_map: RowMap, settings: StandardizedSettings, whole: float, rate: float
 ) -> float:
     """Which share of the slopes is kept: one, but where noise is all that there can be."""
     clip, p = row_map.clip_norm, row_map.dimension
@@ -293,7 +299,7 @@ def _signal(
     if settings.noise == "pure":
         deviation *= math.sqrt(p + 1)
     # Mean curvature at the intercept-only model, of a column of variance one.
-    curved = 0.5 * min(rate, 1 - rate) * settings.n * CURVATURE_LEFT / clip**2
+    curved = 0.5 * min(rate, 1 - rate) * whole * CURVATURE_LEFT / clip**2
     noise = (p - 1) * (deviation / (curved + settings.regularisation)) ** 2
     seen = float(theta[:-1] @ theta[:-1])
     return max(0.0, 1.0 - settings.doubt * noise / seen) if seen > 0 else 0.0

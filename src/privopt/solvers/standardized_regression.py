@@ -40,13 +40,10 @@ import numpy as np
 from privopt.facts import Facts
 from privopt.geometry import WholeSpace
 from privopt.losses import Gamma, Loss, Poisson, SmoothedQuantile, Squared, Standard
-from privopt.losses.loss import TYPICAL_DEVIATION
 from privopt.mechanisms import (
     Gate,
     ObjectivePerturbation,
     Standardizer,
-    gaussian_noise,
-    norm_gamma_noise,
 )
 from privopt.mechanisms.objective_perturbation import Noise
 from privopt.mechanisms.shape_plan import (
@@ -57,11 +54,19 @@ from privopt.mechanisms.shape_plan import (
     shape_learner,
     shape_noise,
 )
-from privopt.oracle import LabelMoments, Oracle, RowBounds, RowMap
-from privopt.privacy import Budget, Refused
+from privopt.oracle import Oracle, RowBounds, RowMap
+from privopt.privacy import Budget
 from privopt.problem import Problem
 from privopt.solvers.families.objective import ObjectiveSettings, objective_settings
-from privopt.solvers.families.standardization import before, choose_for_all
+from privopt.solvers.families.standardization import (
+    ENOUGH,
+    NEARLY_ALL,
+    USUAL,
+    before,
+    choose_for_all,
+    given,
+    label_moments,
+)
 from privopt.solvers.solver import Answer, Solver, Tick, no_tick
 from privopt.solvers.specimen import TARGETS, Attack, Specimen, noise_of_delta
 
@@ -74,12 +79,6 @@ CLIP = 0.8
 """Records are shortened to this multiple of the root mean square of standardised rows."""
 COLUMN = 1.0
 """Height of the constant column: labels are centred, so the intercept has little left to do."""
-ENOUGH = 32.0
-"""n mu / p from which on moments take in nearly all rows, and the means say the intercept."""
-USUAL, NEARLY_ALL = 0.9, 0.95
-"""Share of the rows whose norms the moments take in whole."""
-TYPICAL_MEAN = 0.3
-"""Size to expect of the mean of labels in [-1, 1], where noise hides it."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +171,7 @@ class StandardizedRegression(Solver):
         multiplier, kinds = shape_noise(facts, budget, noise, shapes)
         wish = choose_for_all(choices.get("discrete_noise"), facts, noise, multipliers)
         choices["discrete_noise"] = in_integers(wish, multiplier, facts)
-        typical = _given(facts.problem.loss.typical(plenty))
+        typical = given(facts.problem.loss.typical(plenty))
         size = clip * math.sqrt(facts.p * dilution) * typical.size
         inner = replace(
             facts,
@@ -231,8 +230,8 @@ class StandardizedRegression(Solver):
             oracles = [oracle.shaped(tables) for oracle in oracles]
         thetas, lipschitz = [], 1.0
         for done, oracle in enumerate(oracles, 1):
-            mean, deviation, doubt = self._labels(oracle, gate, settings)
-            standard = _given(problem.loss.standard(mean, deviation, settings.plenty))
+            mean, deviation, doubt = label_moments(oracle, gate, settings)
+            standard = given(problem.loss.standard(mean, deviation, settings.plenty))
             lipschitz = standard.loss.lipschitz
             joint = replace(
                 row_map,
@@ -243,7 +242,8 @@ class StandardizedRegression(Solver):
             ridge = _ridge(problem, joint, standard, settings)
             # A copy: what was released stays as it is.
             theta = self._one(oracle, gate, joint, standard.loss, ridge, settings).copy()
-            if standard.matches_means and settings.plenty >= ENOUGH:
+            # Means of labels and columns count every record alike: weighted ones lie elsewhere.
+            if standard.matches_means and settings.plenty >= ENOUGH and not problem.weighted:
                 theta[-1] *= _kept(row_map, theta, doubt, blur)
             coefficients = row_map.backward(theta) / row_map.clip_norm
             coefficients[-1] = (coefficients[-1] + standard.offset) / problem.intercept
@@ -251,28 +251,6 @@ class StandardizedRegression(Solver):
             tick(done, len(oracles))
         plain = of_columns(row_map, tables)
         return Answer(thetas, plain, math.inf, tables=tables, lipschitz=lipschitz)
-
-    def _labels(
-        self, oracle: Oracle, gate: Gate, settings: RegressionSettings
-    ) -> tuple[float, float, float]:
-        """Mean and deviation of the labels, pulled to typical ones as far as noise hides them, and
-        the standard deviation of the noise in the mean."""
-        pure, multiplier = settings.noise == "pure", settings.label_multiplier
-        adding = (
-            norm_gamma_noise(multiplier, 2, settings.discrete_noise)
-            if pure
-            else gaussian_noise(multiplier, settings.discrete_noise)
-        )
-        sealed = oracle.everything().ask(LabelMoments(), resolution=adding.resolution)
-        spread = multiplier * float(sealed.sensitivity.radius) / settings.n
-        spread *= math.sqrt(3) if pure else 1.0  # norm-Gamma noise in two dimensions
-        first, second = gate.release(adding, sealed) / settings.n
-        trust = TYPICAL_MEAN**2 / (TYPICAL_MEAN**2 + spread**2)
-        mean = float(np.clip(trust * first, -1.0, 1.0))
-        variance = trust * (second - mean**2) + (1 - trust) * TYPICAL_DEVIATION**2
-        # The noise of the squares is that of the variance: less than it cannot be told from it.
-        least, most = min(spread, 1.0), max(1 - mean**2, spread)
-        return mean, math.sqrt(float(np.clip(variance, max(least, 1e-6), min(most, 1.0)))), spread
 
     def _one(
         self,
@@ -295,12 +273,6 @@ class StandardizedRegression(Solver):
         return gate.release(mechanism, oracle.mapped(row_map).everything().function(loss))
 
 
-def _given(standard: Standard | None) -> Standard:
-    if standard is None:
-        raise Refused("the loss does not say what to minimise when moments of labels are known.")
-    return standard
-
-
 def _ridge(
     problem: Problem, row_map: RowMap, standard: Standard, settings: RegressionSettings
 ) -> np.ndarray:
@@ -310,7 +282,7 @@ def _ridge(
     where the loss turns out steeper for its size than was planned, as much as keeps the balance of
     noise and pull that the plan had.
     """
-    typical = _given(problem.loss.typical(settings.plenty))
+    typical = given(problem.loss.typical(settings.plenty))
     steeper = standard.loss.lipschitz / standard.size * typical.size / typical.loss.lipschitz
     pull = np.full(row_map.dimension, max(steeper**1.25 - 1, 0.0) * settings.regularisation)
     units = 1.0 if problem.units is None else np.array(problem.units)

@@ -145,7 +145,7 @@ class StandardizedSoftmax(Solver):
         ).run(oracle, gate)
         row_map = replace(row_map, shortening=settings.shortening)
         start = np.zeros((settings.classes, row_map.dimension))
-        prior = log_prior(oracle, gate, settings)
+        prior = log_prior(oracle, gate, settings, problem.weighted)
         start[:, -1] = prior * row_map.clip_norm / row_map.column
         effective = (row_map.clip_norm / settings.clip) ** 2
         W = descend(oracle.mapped(row_map), gate, settings, start, 1.0, effective, tick)

@@ -33,6 +33,10 @@ class DeclaredColumns(TransformerMixin, BaseEstimator):
         From the name of a column to a mapping with ``kind`` (``"numeric"``, ``"categorical"`` or
         ``"ignored"``), and ``lower``, ``upper`` and perhaps ``missing``, or ``categories``. A
         numeric column without bounds is taken as it is.
+    reference : bool, default=False
+        Leave out the first category of each column: coefficients of the others are then
+        differences from it, and from what is missing or not declared. Intervals need that, because
+        the indicators of all categories add up to the constant column.
 
     Examples
     --------
@@ -50,8 +54,9 @@ class DeclaredColumns(TransformerMixin, BaseEstimator):
     ['age', 'city=Bonn', 'city=Ulm']
     """
 
-    def __init__(self, columns: Mapping[str, Any]) -> None:
+    def __init__(self, columns: Mapping[str, Any], reference: bool = False) -> None:
         self.columns = columns
+        self.reference = reference
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Check that the declared columns are there."""
@@ -140,7 +145,9 @@ class DeclaredColumns(TransformerMixin, BaseEstimator):
         for name, entry in self.columns.items():
             fields = dict(entry)
             if "categories" in fields:
-                fields["categories"] = tuple(fields["categories"])
+                categories = tuple(fields["categories"])
+                left_out = 1 if self.reference and len(categories) > 1 else 0
+                fields["categories"] = categories[left_out:]
             column = Column(**fields)
             if column.kind != "ignored":
                 found[name] = column

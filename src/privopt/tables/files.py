@@ -1,8 +1,14 @@
-"""CSV and Parquet files through pyarrow. Its messages may quote a row, so none of them is shown."""
+"""CSV and Parquet files through pyarrow. Its messages may quote a row, so none of them is shown.
+
+How a text file is written, its encoding and what parts its fields, is read off its first bytes and
+its first line, the names of the columns: they are public, and no record says anything about it.
+"""
 
 from __future__ import annotations
 
+import codecs
 import csv
+import gzip
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -10,6 +16,15 @@ from pathlib import Path
 from typing import Any
 
 PARQUET = (".parquet", ".pq")
+TEXT = (".csv", ".tsv", ".txt")
+PACKED = ".gz"
+SEPARATORS = "\t;|,"
+MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+"""First bytes of a file that say its encoding; without them it is UTF-8."""
 
 
 def column_types(path: Path) -> dict[str, str]:
@@ -18,10 +33,7 @@ def column_types(path: Path) -> dict[str, str]:
     A Parquet file declares them. A CSV file does not: a type would be read off the cells, and one
     record could change it, so that each column is ``unknown``.
     """
-    if path.suffix.lower() not in PARQUET:
-        return dict.fromkeys(_opened(path, _names), "unknown")
-    schema = _opened(path, _schema)
-    return {name: _type(schema.field(name).type) for name in schema.names}
+    return _opened(path, _types)
 
 
 def count_rows(path: Path) -> int:
@@ -36,23 +48,40 @@ def read_table(path: Path, types: Mapping[str, str]) -> Any:
 
 
 def write_table(columns: Mapping[str, Any], path: Path) -> None:
-    """Write columns as CSV, or as Parquet if the name says so."""
+    """Write columns as CSV, or as Parquet if the name says so; tabs part those of a .tsv file."""
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.parquet
 
     table = pa.table(dict(columns))
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix.lower() in PARQUET:
+    if kind_of(path) == "parquet":
         pyarrow.parquet.write_table(table, path)
-    else:
-        pyarrow.csv.write_csv(table, path)
+        return
+    between = "\t" if ".tsv" in path.suffixes else ","
+    pyarrow.csv.write_csv(table, path, pyarrow.csv.WriteOptions(delimiter=between))
 
 
-def check_suffix(path: Path) -> None:
-    """Only two formats are known."""
-    if path.suffix.lower() not in (".csv", *PARQUET):
-        raise ValueError(f"{path.name} must end in .csv or .parquet.")
+def kind_of(path: Path) -> str:
+    """``text`` or ``parquet``, by the name; everything else is refused."""
+    endings = [ending.lower() for ending in path.suffixes]
+    if endings[-1:] == [PACKED]:
+        endings.pop()
+    last = endings[-1] if endings else ""
+    if last in TEXT:
+        return "text"
+    if last in PARQUET and path.suffix.lower() in PARQUET:
+        return "parquet"
+    raise ValueError(
+        f"{path.name} must end in .csv, .tsv, .txt or .parquet, text also in .gz: save the sheet "
+        "of a spreadsheet as CSV."
+    )
+
+
+def check_writable_kind(path: Path) -> None:
+    """Only names of files that can be written."""
+    if kind_of(path) == "text" and path.suffix.lower() == PACKED:
+        raise ValueError(f"{path.name}: files are written unpacked, as .csv, .tsv or .parquet.")
 
 
 def _opened(path: Path, read: Any) -> Any:
@@ -63,7 +92,7 @@ def _opened(path: Path, read: Any) -> Any:
         raise ValueError(f"there is no file {path}.")
     if path.is_dir():
         raise ValueError(f"{str(path)!r} is a folder, not a file.")
-    check_suffix(path)
+    kind_of(path)
     if path.stat().st_size == 0:
         raise ValueError(f"{path.name} is empty.")
     found, column = None, None
@@ -90,7 +119,7 @@ def _table(path: Path, types: Mapping[str, str]) -> Any:
     import pyarrow.csv
     import pyarrow.parquet
 
-    if path.suffix.lower() in PARQUET:
+    if kind_of(path) == "parquet":
         table = pyarrow.parquet.read_table(path, columns=list(types))
     else:
         _names(path)
@@ -99,6 +128,13 @@ def _table(path: Path, types: Mapping[str, str]) -> Any:
     if table.num_rows == 0:
         raise ValueError(f"{path.name} has column names but no rows.")
     return table
+
+
+def _types(path: Path) -> dict[str, str]:
+    if kind_of(path) == "text":
+        return dict.fromkeys(_names(path), "unknown")
+    schema = _schema(path)
+    return {name: _type(schema.field(name).type) for name in schema.names}
 
 
 def _schema(path: Path) -> Any:
@@ -111,35 +147,60 @@ def _schema(path: Path) -> Any:
 
 def _names(path: Path) -> list[str]:
     """The first line of a CSV file: nothing below it is read."""
+    return _head(path)[0]
+
+
+def _head(path: Path) -> tuple[list[str], str, str]:
+    """Names, what stands between fields, and the encoding."""
     found: list[str] | None = None
-    with suppress(UnicodeError, csv.Error, StopIteration):  # which quote the line
+    encoding, separator = "utf-8", ","
+    opened = gzip.open if path.suffix.lower() == PACKED else open
+    with suppress(UnicodeError, csv.Error, StopIteration, EOFError, gzip.BadGzipFile):
+        with opened(path, "rb") as file:
+            start = file.read(4)
+        known = (name for mark, name in MARKS.items() if start.startswith(mark))
+        encoding = next(known, encoding)
         # Whatever other lines hold is decoded too, since files are read in blocks, but not judged.
-        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            first = next(csv.reader(file))
+        with opened(path, "rt", encoding=encoding, errors="surrogateescape", newline="") as file:
+            line = next(iter(file))
+            separator = max(SEPARATORS, key=_outside_quotes(line).count)
+        with opened(path, "rt", encoding=encoding, errors="surrogateescape", newline="") as file:
+            first = next(csv.reader(file, delimiter=separator))
         "".join(first).encode()
         found = first
-    if not found:
-        raise ValueError(f"{path.name} does not begin with a line of column names, in UTF-8.")
+    if not found or found == [""]:
+        raise ValueError(
+            f"{path.name} does not begin with a line of column names, in UTF-8: save it in that "
+            "encoding."
+        )
     _check_names(found, path.name)
-    return found
+    return found, separator, encoding
+
+
+def _outside_quotes(line: str) -> str:
+    return re.sub(r'"[^"]*("|$)', "", line)
 
 
 def _csv(path: Path, types: Mapping[str, Any]) -> Any:
     """A reader of these columns of a CSV file, whose types are said and not guessed."""
     import pyarrow.csv
 
-    parsed = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    _, separator, encoding = _head(path)
+    parsed = pyarrow.csv.ParseOptions(newlines_in_values=True, delimiter=separator)
+    read = pyarrow.csv.ReadOptions(encoding=encoding.removesuffix("-sig"))
     options = pyarrow.csv.ConvertOptions(
         include_columns=list(types), column_types=dict(types), strings_can_be_null=True
     )
-    return pyarrow.csv.open_csv(path, parse_options=parsed, convert_options=options)
+    return pyarrow.csv.open_csv(
+        path, read_options=read, parse_options=parsed, convert_options=options
+    )
 
 
 def _rows(path: Path) -> int:
     import pyarrow as pa
     import pyarrow.parquet
 
-    if path.suffix.lower() in PARQUET:
+    if kind_of(path) == "parquet":
         return pyarrow.parquet.read_metadata(path).num_rows
     with _csv(path, {_names(path)[0]: pa.string()}) as reader:
         return sum(batch.num_rows for batch in reader)

@@ -63,7 +63,7 @@ def judge(
     final, values = pipeline[-1], table.column(target)
     if hasattr(final, "classes_"):
         place = codes(values, tuple(final.classes_.tolist()))
-        known = np.append(final.classes_.astype(object), None)
+        known = np.array([*final.classes_.tolist(), None], dtype=object)
         y = known[place]
     else:
         y = np.array([_number(value) for value in values.to_pylist()])

@@ -66,7 +66,8 @@ def build(schema: Schema, model: str | None, settings: Mapping[str, Any]) -> Pip
         raise ValueError(
             f'{name} cannot count records as empty: leave undeclared = "empty" out of [target].'
         )
-    encoder = DeclaredColumns(column_entries(schema.used))
+    apart = bool(settings.get("intervals"))  # all categories of a column add up to the constant
+    encoder = DeclaredColumns(column_entries(schema.used), reference=apart)
     if settings.get("features") == "splines":  # a category has no shape
         settings = {**settings, "features": encoder.numbers()}
     return Pipeline([("columns", encoder), ("model", kind(**{**facts, **settings}))])

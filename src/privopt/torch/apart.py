@@ -30,13 +30,13 @@ from privopt.privacy.budget import Refused
 from privopt.torch.belongings import attributes_kept
 from privopt.torch.by_example import Part, _check_given, own_weights
 from privopt.torch.clip import Clip
-from privopt.torch.engine import Engine, Unit
+from privopt.torch.engine import Engine
 from privopt.torch.losses import LossFunction, check_count
 from privopt.torch.made_up import made_up, skeleton
 from privopt.torch.reachable import COUNTED, Reachable
 from privopt.torch.rounding import WIDE_MARGIN
 from privopt.torch.structure import same_buffers
-from privopt.torch.tapped import Outline, own_parameters, tapped
+from privopt.torch.tapped import Outline, own_parameters, parted, tapped
 
 OUTSIDE = (
     'examples="apart" computes each loss from one example, and this loss holds a tensor from '
@@ -57,10 +57,12 @@ Function = Callable[[dict[str, Tensor], list[Tensor]], Tensor]
 class Apart:
     """``Engine.clipped_sum``, by construction of one example at a time."""
 
+    _together: int | None = None  # how many examples are shown together
+
     def __init__(self, engine: Engine) -> None:
         self._engine, self._whole = engine, Part("", engine.model)
         self._trained = self._whole.trained()
-        self._units: list[Unit] = engine.units
+        self._units = parted(engine.units)
         self._model = Reachable(engine.model)
         self._outlines: dict[Any, Outline | None] = {}  # for each way in which the model is called
         self._one_by_one = False
@@ -83,9 +85,13 @@ class Apart:
         self._look_at_model()
         with self._nothing_left(reached):
             outline = self._outline(given, rows)
-            one = _of_one(engine.model, loss, given)
+            one = _of_one(engine.model, loss, given, self._together)
             engine.units = [self._whole] if outline is None else self._units
-            return self._sum(one, rows, count, outline)
+            return self._sum(one, *self._cut(rows, count), outline)
+
+    def _cut(self, rows: list[Tensor], count: int) -> tuple[list[Tensor], int]:
+        """What is shown one by one, and how much of it there is."""
+        return rows, count
 
     def _sum(
         self, one: Function, rows: list[Tensor], count: int, outline: Outline | None
@@ -154,7 +160,7 @@ class Apart:
         made = (*made_up(tree_map(skeleton, (inputs, keywords)), 3), ())
         rows = [x for x in tree_leaves(made) if isinstance(x, Tensor)]
         one = _of_one(engine.model, _waves, made)
-        own = own_parameters(self._units)
+        own = own_parameters(self._units, self._trained)
         clip, engine.clip = engine.clip, Clip(1e12)
         device = engine.parameters[0].device
         sums: list[Tensor] = []
@@ -174,10 +180,13 @@ class Apart:
         finally:
             engine.clip = clip
             engine.forget()
-        tolerance = 5e-2 if engine.margin(device.type) >= WIDE_MARGIN else 1e-2
-        by_rules, whole = sums
-        right = (by_rules - whole).norm() <= tolerance * whole.norm()
-        return outline if bool(right) and not self._one_by_one else None
+        close, dust = (5e-2, 1e-3) if engine.margin(device.type) >= WIDE_MARGIN else (1e-2, 1e-5)
+        sizes = [p.numel() for p in engine.parameters]
+        apart, whole = (
+            torch.stack([x.norm() for x in s.split(sizes)]) for s in (sums[0] - sums[1], sums[1])
+        )
+        right = apart <= close * whole + dust * whole.norm()  # for each parameter by itself
+        return outline if bool(right.all()) and not self._one_by_one else None
 
     # ------------------------------------------------------------ nothing is kept
     def _look_at_model(self) -> None:
@@ -235,8 +244,11 @@ class Apart:
         return dict(zip(names, stacked, strict=True))
 
 
-def _of_one(model: nn.Module, loss: LossFunction, given: Any) -> Function:
-    """The loss of one example, as a function of parameters and of its rows."""
+def _of_one(
+    model: nn.Module, loss: LossFunction, given: Any, together: int | None = None
+) -> Function:
+    """The loss of one example, as a function of parameters and of its rows; or of some examples
+    together, with a weight for each behind their rows."""
     leaves, spec = tree_flatten(given)
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
     names = {p: name for name, p in model.named_parameters()}
@@ -250,14 +262,14 @@ def _of_one(model: nn.Module, loss: LossFunction, given: Any) -> Function:
 
     def one(parameters: dict[str, Tensor], rows: list[Tensor]) -> Tensor:
         own = list(leaves)
-        for i, row in zip(places, rows, strict=True):
-            own[i] = row.unsqueeze(0)
+        for i, row in zip(places, rows, strict=not together):
+            own[i] = row if together else row.unsqueeze(0)
         args, kwargs, goals = tree_unflatten(own, spec)
         given = {place: parameters[name] for place, name in held if name in parameters}
         output = torch.func.functional_call(model, given, args, kwargs, tie_weights=False)
         losses = loss(output, *goals)
-        check_count(losses, 1, gradient=False)
-        return losses[0]
+        check_count(losses, together or 1, gradient=False)
+        return (losses * rows[-1]).sum() if together else losses[0]
 
     return one
 

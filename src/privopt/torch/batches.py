@@ -44,6 +44,8 @@ class Schedule(ABC):
     steps_per_epoch: int
     expected_batch_size: float
     sampling: Sampling
+    parts = 1
+    """How many clipped gradients one member of a batch may have."""
 
     @property
     def count(self) -> int:

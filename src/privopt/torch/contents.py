@@ -39,7 +39,10 @@ READ: dict[str, Callable[[Any], Held]] = {
     "partial": attrgetter("func", "args", "keywords"),
     "named": lambda held: tuple(map(held[0].get, held[1])),  # some names of a dictionary
     "slots": _slots,
+    "context": lambda variable: (variable.get(None),),
+    "size": lambda held: (len(held),),
     "version": lambda tensor: (tensor._version,),
+    "bytes": lambda array: (bytes(array),),
 }
 """Ways to read a container, each giving a fixed order of things."""
 call = cast(Callable[..., Any], _call)
@@ -57,7 +60,7 @@ class Contents:
     def add(self, how: str, what: Any) -> Held:
         """Remember what a container holds, read in one of the ways above."""
         before = READ[how](what)
-        size = len(what[1]) if how == "picked" else len(what) if how in SIZED else 0
+        size = len(what[1]) if how == "picked" else len(what) if how in (*SIZED, "size") else 0
         self._held.append((how, what, before, size))
         self._quick = None
         return before
@@ -75,7 +78,8 @@ class Contents:
         """What is in containers now that do not hold the very same things, and what was."""
         for how, what, before, _ in self._held:
             now = READ[how](what)
-            if len(now) != len(before) or not all(map(is_, now, before)):
+            same = now == before if how in EQUAL else all(map(is_, now, before))
+            if len(now) != len(before) or not same:
                 yield now, before
 
 
@@ -95,14 +99,17 @@ class _Quick:
         self._values = [what.values for what, _, _ in entries]
         self._picks = [get for (get, _), _, _ in picked]
         self._picked = [mapping for (_, mapping), _, _ in picked]
-        self._sized = [*self._whole, *self._picked]
-        self._sizes = [size for _, _, size in (*entries, *items, *picked)]
+        sized = by["size"]
+        self._sized = [*self._whole, *self._picked, *(what for what, _, _ in sized)]
+        self._sizes = [size for _, _, size in (*entries, *items, *picked, *sized)]
         named = [(held.get, name) for (held, names), _, _ in by["named"] for name in names]
         self._gets, self._names = [get for get, _ in named], [name for _, name in named]
         others = [(how, by[how]) for how in READ if how not in SORTED and by[how]]
         self._others = [(READ[how], [what for what, _, _ in many]) for how, many in others]
         self._tensors = [what for what, _, _ in by["version"]]
         self._versions = [before[0] for _, before, _ in by["version"]]
+        self._arrays = [what for what, _, _ in by["bytes"]]
+        self._bytes = [before[0] for _, before, _ in by["bytes"]]
         parts = [
             *(before[:size] for _, before, size in entries),
             *(before for _, before, _ in items),
@@ -125,11 +132,14 @@ class _Quick:
             and list(map(len, self._sized)) == self._sizes
             and all(map(is_, self._now(), self._before))
             and list(map(_VERSION, self._tensors)) == self._versions
+            and list(map(bytes, self._arrays)) == self._bytes
         )
 
 
 SIZED = ("entries", "items")
-SORTED = (*SIZED, "picked", "named", "version")
+EQUAL = ("size", "version", "bytes")
+"""What is a number or a text, and not a thing."""
+SORTED = (*SIZED, "picked", "named", *EQUAL)
 _VERSION = attrgetter("_version")
 _END = object()
 """One list that is longer than the other meets it at another place."""

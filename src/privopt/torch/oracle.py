@@ -27,7 +27,8 @@ class ClippedSums:
 
     def sensitivity(self, step: int) -> Sensitivity:
         """What is public about the sum of a step."""
-        clip = self._engine.clip.norm  # that of now: a sum is no larger than it was clipped
+        # That of now: a sum is no larger than it was clipped.
+        clip = self._engine.clip.norm * self._schedule.parts
         if self._curve is not None:
             clip = self._curve.joint(clip)
         cells, sampling = self._schedule.cells(step), self._schedule.sampling

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -18,6 +19,7 @@ from privopt.noise.source import fresh_name
 from privopt.noise.tensors import DeviceSource
 from privopt.privacy import Budget, Neighbouring, Refused
 from privopt.privacy.factorizations import Independent
+from privopt.torch.apart import Apart
 from privopt.torch.batches import (
     FixedOrder,
     PoissonBatches,
@@ -36,6 +38,7 @@ from privopt.torch.passes import ASSUMPTION, Passes, PassLoader, in_passes
 from privopt.torch.plan import TrainingPlan, choose_plan
 from privopt.torch.private import PrivateTraining
 from privopt.torch.processes import Processes
+from privopt.torch.users import IDS, Together, UserLoader, Users
 
 ITEMS = "an item of the data set is one record, whatever else the data set holds"
 LOOP = "numbers that the training loop puts into model or loss are public"
@@ -46,6 +49,7 @@ CHECKED = (
     ITEMS,
 )
 APART = ("examples do not meet: by construction, each is run by itself", LOOP, ITEMS)
+TOGETHER = ("users do not meet: by construction, each is run by itself", LOOP, ITEMS)
 DEVICE_NOISE = "the noise comes from the device's own generator, which is not cryptographic"
 
 
@@ -65,6 +69,9 @@ def make_private(
     neighbouring: Neighbouring = "zero_out",
     unit: str = "record",
     n_public: int | None = None,
+    user_ids: Any = None,
+    rows_per_user: int | None = None,
+    user_clipping: str = "together",
     microbatch: int | None = None,
     compile: bool | str = False,
     examples: str = "checked",
@@ -109,6 +116,13 @@ def make_private(
     n_public : int, optional
         Under add_remove: a public guess of the number of records, which is private there. Of an
         ``IterableDataset``: the number of records in a pass.
+    user_ids : sequence, optional
+        Whose each record is: the guarantee is then for users, and ``batch_size``, ``epochs`` and
+        ``n_public`` count users.
+    rows_per_user : int, optional
+        With ``user_ids``: so many rows of a user at most enter a step, chosen anew each time.
+    user_clipping : {"together", "rows"}, default="together"
+        See ``privopt.torch.users``; ``rows`` is faster, ``together`` is better where rows differ.
     microbatch : int, optional
         Largest number of examples at a time, for memory. Noise is added once per step.
     compile : bool or str, default=False
@@ -173,10 +187,17 @@ def make_private(
     optimizers = (optimizer,) if isinstance(optimizer, Optimizer) else optimizer
     if not isinstance(optimizers, (list, tuple)) or not optimizers:
         raise ValueError(f"optimizer must be a torch Optimizer, got {type(optimizer).__name__}.")
-    engine = Engine(model, Clip(float(clip_norm), clipping))
+    users = _users(loader, user_ids, rows_per_user, user_clipping, iterable)
+    if users is not None:
+        alone = {"microbatch": microbatch, "compile": compile, "loss_curve": loss_curve}
+        if wish := next((name for name, value in alone.items() if value), None):
+            raise ValueError(f"{wish} is for records: drop it, or user_ids.")
+        unit = "user" if unit == "record" else unit
+    parts = 1 if users is None else users.parts
+    engine = Engine(model, Clip(float(clip_norm) / parts, clipping))
     check_optimizers(engine, optimizers)
     batch_size = int(loader.batch_size or 1)
-    records, count = _sizes(loader, neighbouring, n_public, batch_size)
+    records, count = _sizes(loader, neighbouring, n_public, batch_size, users)
     if iterable:
         noise, batches = _of_passes(noise, batches, neighbouring, processes)
     budget, plan = _planned(
@@ -191,7 +212,8 @@ def make_private(
         schedule = FixedOrder(count, batch_size, source)
     else:
         schedule = PoissonBatches(count, records, batch_size, plan.groups, source)
-    engine.crowd = schedule.likely_size()
+    schedule.parts = parts
+    engine.crowd = schedule.likely_size() * (1 if users is None else users.most)
     if not isinstance(plan.factorization, Independent):
         tensor_noise(plan.factorization)  # refuses noise that is not there for models
     bits = DeviceSource(processes.source(source), fast=device_noise)
@@ -206,9 +228,17 @@ def make_private(
         return Run(budget, declared, bits, what="torch", stream=made)
 
     assumptions = CHECKED if examples == "checked" else APART
+    if users is not None and users.clipping == "together":
+        assumptions = TOGETHER
     assumptions += (DEVICE_NOISE,) * (device_noise and engine.like().is_cuda)
     known, made = None, PassLoader if iterable else PrivateLoader
+    if users is not None:
+        made = partial(UserLoader, users, source)
+        assumptions += (IDS,)
     batched = made(loader, schedule, plan.factorization.steps, processes, progress)
+    apart = Apart(engine) if examples == "apart" else None
+    if isinstance(batched, UserLoader) and batched.users.clipping == "together":
+        apart = Together(engine, batched)
     account = account_for(ledger, dataset)
     who = Roster(loader, equal_records)
     if isinstance(batched, PassLoader):
@@ -228,20 +258,40 @@ def make_private(
         plan,
         microbatch,
         compile=("inductor" if compile is True else compile) or None,
-        apart=examples == "apart",
-        assumptions=assumptions + who.assumptions(),
+        apart=apart,
+        assumptions=assumptions + (who.assumptions() if users is None else ()),
         account=account if processes.first else None,
         processes=processes,
         records=known,
         curve=curve,
+        users=users,
     )
 
 
+def _users(
+    loader: DataLoader[Any], user_ids: Any, most: int | None, clipping: str, iterable: bool
+) -> Users | None:
+    """Whose the records are, if anybody said so."""
+    if user_ids is None:
+        if most is not None:
+            raise ValueError("rows_per_user needs user_ids: whose each record is.")
+        return None
+    if iterable or most is None:
+        raise ValueError("user_ids need rows_per_user, and a data set with a length.")
+    return Users(user_ids, most, clipping, len(loader.dataset))  # type: ignore[arg-type]
+
+
 def _sizes(
-    loader: DataLoader[Any], neighbouring: Neighbouring, n_public: int | None, batch_size: int
+    loader: DataLoader[Any],
+    neighbouring: Neighbouring,
+    n_public: int | None,
+    batch_size: int,
+    users: Users | None,
 ) -> tuple[int, int]:
-    """The public number of records, and how many there are."""
-    if n_public is not None and in_passes(loader, n_public):
+    """The public number of records or users, and how many there are."""
+    if users is not None:
+        count = users.count
+    elif n_public is not None and in_passes(loader, n_public):
         count = int(n_public)
     else:
         count = len(loader.dataset)  # type: ignore[arg-type]

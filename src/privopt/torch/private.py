@@ -38,6 +38,7 @@ from privopt.torch.plan import TrainingPlan
 from privopt.torch.probe import check_memory, probe
 from privopt.torch.processes import Processes
 from privopt.torch.resumable import Resumable
+from privopt.torch.users import Users
 from privopt.torch.watch import Watch
 
 GUARD = "_privopt_guard"
@@ -63,16 +64,17 @@ class PrivateTraining(Resumable):
         microbatch: int | None,
         *,
         compile: str | None,
-        apart: bool,
+        apart: Apart | None,
         assumptions: tuple[str, ...],
         account: Dataset | None,
         processes: Processes,
         records: Roster | None,
         curve: LossCurve | None,
+        users: Users | None = None,
     ) -> None:
         self.model, self.loader = engine.model, loader
         self.optimizers = tuple(optimizers)
-        self.budget, self.plan = budget, plan
+        self.budget, self.plan, self.users = budget, plan, users
         self._engine, self._schedule = engine, schedule
         self._microbatch, self._assumptions = microbatch, assumptions
         self._sums = ClippedSums(engine, schedule, budget.neighbouring, curve)
@@ -82,8 +84,7 @@ class PrivateTraining(Resumable):
         self._gradients = Gradients(engine.parameters)
         self._belongings = Belongings(engine.model, engine.parameters)
         self._probed: set[Any] = set()
-        self._given = Given(engine, apart)
-        self._apart = Apart(engine) if apart else None
+        self._given, self._apart = Given(engine, apart is not None), apart
         self._watch_over = Watch(engine, compile is not None)
         self._aligned = self._released = False
         self._processes = processes
@@ -126,7 +127,8 @@ class PrivateTraining(Resumable):
         return (
             f"PrivateTraining({type(self.model).__name__} of {self._engine.size} trained numbers, "
             f"{plan.noise} noise on {plan.batches} batches, {self.steps_done} of {self.steps} "
-            f"steps, epsilon {spent} of {self.budget.epsilon:g} at delta {self.budget.delta:g})"
+            f"steps, epsilon {spent} of {self.budget.epsilon:g} at delta {self.budget.delta:g}"
+            f"{'' if self.users is None else f', {self.users}'})"
         )
 
     # ------------------------------------------------------------ training
@@ -382,9 +384,10 @@ class PrivateTraining(Resumable):
             "expected_batch_size": self._schedule.expected_batch_size,
             "steps": self.steps,
             "steps_per_epoch": self._schedule.steps_per_epoch,
-            "clip_norm": self._engine.clip.norm,
+            "clip_norm": self._engine.clip.norm * self._schedule.parts,
             "clipping": self._engine.clip.kind,
             "examples": "checked" if self._apart is None else "apart",
             "parameters": self._engine.size,
             **({} if self._curve is None else {"loss_curve": self._curve.bound}),
+            **({} if self.users is None else self.users.settings()),
         }

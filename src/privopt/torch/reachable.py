@@ -8,15 +8,28 @@ batch is new in every step, and a flag may be a tensor.
 
 from __future__ import annotations
 
+import argparse
+import array
 import sys
+import threading
 from collections import deque
 from collections.abc import Iterable
+from contextvars import ContextVar
 from enum import Enum
 from functools import partial
 from operator import is_
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+)
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -32,6 +45,11 @@ LIBRARIES = {*sys.stdlib_module_names, *OTHERS, "torchvision", "peft", "pandas",
 """Packages whose code does not change while a model trains: their names stand for them."""
 OPAQUE = (Optimizer, DataLoader, Dataset, type(torch.default_generator))
 """Not a part of what a loss computes, though a trainer's object holds them."""
+HOLDERS = (SimpleNamespace, argparse.Namespace, threading.local)
+"""Of the standard library, and yet what is in them is the user's."""
+ARRAYS = (np.ndarray, bytearray, array.array)
+FEW = 1 << 10
+"""Bytes of an array that may hold flags; longer ones hold data."""
 COUNTED = (int, float)
 MANY = 20_000
 """Things to look at in one object; a longer walk stops there."""
@@ -47,6 +65,7 @@ class Reachable:
         self._met: dict[int, tuple[int, Any]] = {}  # also keeps what was met alive
         self._names: set[str] = set()
         self._partly: list[tuple[Any, dict[str, Any], set[str]]] = []
+        self._others: list[dict[str, Any]] = []  # of objects of libraries
         self._globals: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._saved: list[tuple[Any, Any]] = []  # what holds variables, and what was in it
         for thing in beyond:  # looked at elsewhere
@@ -122,12 +141,18 @@ class Reachable:
             names = tuple(sorted(seen))
             self._found.append(names)
             self._hold("named", (held, names))
+            self._hold("size", held)  # a new attribute may be one that the code names
+        for held in self._others:
+            names = tuple([name for name in held if name in self._names and _plain(held[name])])
+            self._found.append((names, repr([held[name] for name in names])))
+            self._hold("named", (held, names))
+            self._hold("size", held)
 
     def _hold(self, how: str, what: Any) -> Held:
         return self._contents.add(how, what)
 
     def _visit(self, value: Any) -> Iterable[Any]:
-        if isinstance(value, (*PLAIN, Enum)):
+        if _plain(value):
             self._found.append((type(value).__name__, repr(value)))
             return ()
         if id(value) in self._met:
@@ -210,7 +235,17 @@ class Reachable:
             self._hold("entries", held)
             self._hold("entries", value._parameters)
             return (type(value), *own)
-        if isinstance(value, OPAQUE) or _of_library(type(value)):
+        if isinstance(value, ARRAYS):
+            if getattr(value, "nbytes", len(value)) <= FEW and not _objects(value):
+                self._found += self._hold("bytes", value)
+            return ()
+        if isinstance(value, ContextVar):
+            return self._hold("context", value)
+        if isinstance(value, OPAQUE):
+            return ()
+        if _of_library(type(value)) and not isinstance(value, HOLDERS):
+            if hasattr(value, "__dict__"):  # such as the configuration of a model
+                self._others.append(vars(value))
             return ()
         if hasattr(value, "__dict__"):
             self._saved.append((vars(value), dict(vars(value))))
@@ -220,6 +255,14 @@ class Reachable:
             self._names.update(slots)
             return (type(value), *self._hold("slots", (value, slots)))
         return (type(value),)
+
+
+def _plain(value: Any) -> bool:
+    return isinstance(value, (*PLAIN, Enum))
+
+
+def _objects(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.hasobject
 
 
 def _unchanged(now: tuple[Any, ...], before: tuple[Any, ...]) -> bool:

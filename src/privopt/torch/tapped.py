@@ -49,14 +49,24 @@ class Outline:
         return cls(units, own, calls)
 
 
-def own_parameters(units: Sequence[Unit]) -> dict[str, nn.Parameter]:
-    """Trained parameters of parts without a rule, by their names in the model."""
-    return {
-        f"{unit.name}.{name}" if unit.name else name: p
-        for unit in units
-        if isinstance(unit, Part)
-        for name, p in unit.trained().items()
-    }
+def parted(units: Sequence[Unit]) -> list[Unit]:
+    """Units of which no rule covers a parameter that another one's part has as well: it would count
+    twice."""
+    units = list(units)
+    while True:
+        own = {p for unit in units if isinstance(unit, Part) for p in unit.parameters()}
+        both = [unit for unit in units if isinstance(unit, Layer) and own & {*unit.parameters()}]
+        if not both:
+            return units
+        units = [Part(unit.name, unit.module) if unit in both else unit for unit in units]
+
+
+def own_parameters(
+    units: Sequence[Unit], trained: dict[str, nn.Parameter]
+) -> dict[str, nn.Parameter]:
+    """Trained parameters of parts without a rule, by their names in the model, each once."""
+    own = {p for unit in units if isinstance(unit, Part) for p in unit.parameters()}
+    return {name: p for name, p in trained.items() if p in own}
 
 
 def tapped(
@@ -106,13 +116,14 @@ def tapped(
         layer.calls.append(Call(x, x._version, None))  # type: ignore[arg-type]
         gradients[id(layer)].append(gradient)
     found: list[Tensor | None] = []
+    left = {p: parts[name] for name, p in outline.own.items()}
     for unit in outline.units:
         if isinstance(unit, Layer):
             found += gradients.get(id(unit), [])
         else:
-            names = list(unit.trained())
-            unit.copies.append(dict.fromkeys(names))  # type: ignore[arg-type]
-            found += [parts[f"{unit.name}.{name}" if unit.name else name] for name in names]
+            own = unit.trained()
+            unit.copies.append(dict.fromkeys(own))  # type: ignore[arg-type]
+            found += [left.pop(p, None) for p in own.values()]  # the whole gradient, once
     return found
 
 

@@ -105,7 +105,9 @@ def step_count(facts: Facts, mu: float) -> int:
     return min(MOST, max(FEWEST, math.ceil(facts.n * mu / (5 * facts.repeats))))
 
 
-def log_prior(oracle: Oracle, gate: Gate, settings: JointSettings) -> np.ndarray:
+def log_prior(
+    oracle: Oracle, gate: Gate, settings: JointSettings, weighted: bool = False
+) -> np.ndarray:
     """Scores of the model that knows class counts alone, by noisy counts, centred.
 
     Counts are shrunk towards equal ones as far as they could be noise: unshrunk, noise alone would
@@ -115,7 +117,10 @@ def log_prior(oracle: Oracle, gate: Gate, settings: JointSettings) -> np.ndarray
     mechanism = gaussian_noise(settings.count_multiplier, settings.discrete_noise)
     sealed = oracle.everything().ask(ClassCounts(K), resolution=mechanism.resolution)
     noise = settings.count_multiplier * float(sealed.sensitivity.radius)
-    apart = gate.release(mechanism, sealed) - n / K
+    counts = gate.release(mechanism, sealed)
+    if weighted:  # what there is in all is as private as its parts
+        n = float(np.clip(counts.sum(), 0.01 * n, n))
+    apart = counts - n / K
     shrunk = max(0.0, 1 - K * noise**2 / max(float(apart @ apart), 1e-300))
     prior = np.log(np.clip(1 / K + shrunk * apart / n, 0.1 / K, 1.0))
     return prior - prior.mean()

@@ -1,0 +1,185 @@
+"""Small facts of accounting, against closed forms and plain integration: random mutants showed that
+nobody had asked about them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import norm, rayleigh
+
+from privopt.privacy import Accountant, Budget, Participation, RandomCount, charge_of, convolve
+from privopt.privacy.amplified import compare_bands
+from privopt.privacy.factorizations.dense import Dense, DenseOptimal, FullHonaker
+from privopt.privacy.factorizations.factorization import UNIT
+from privopt.privacy.factorizations.tree import Tree
+from privopt.privacy.groups import of_group
+from privopt.privacy.kinds import GaussianKind, ObjectiveGaussian, SampledGaussian
+from privopt.privacy.profiles import gaussian_delta, rayleigh_tail, truncated_tail
+from privopt.privacy.sampled import poisson_distribution
+from privopt.privacy.tuning import Tuned, _missed
+
+PLACES = (-3.0, -0.4, 0.0, 0.3, 2.0)
+
+
+# ---------------------------------------------------------------- profiles
+@pytest.mark.parametrize("mu", [0.2, 1.0, 3.0])
+@pytest.mark.parametrize("epsilon", [-2.0, -0.1, 0.0, 0.5, 4.0])
+def test_the_gaussian_profile_is_its_integral(mu, epsilon):
+    found, _ = quad(
+        lambda x: max(norm.pdf(x, mu) - math.exp(epsilon) * norm.pdf(x), 0.0), -12, 12 + mu,
+        limit=200, points=[(epsilon + mu**2 / 2) / mu],
+    )  # fmt: skip
+    assert gaussian_delta(epsilon, mu) == pytest.approx(found, abs=1e-9)
+
+
+def test_no_loss_at_all_and_a_loss_beyond_all_tails():
+    assert gaussian_delta(0.5, 0.0) == 0.0
+    assert gaussian_delta(-1.0, 0.0) == pytest.approx(1 - math.exp(-1))
+    assert gaussian_delta(1e6, 1.0) == 0.0
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.5])
+@pytest.mark.parametrize("s", PLACES)
+def test_the_tail_of_a_chi_variable_of_two_degrees(s, scale):
+    law = rayleigh(scale=scale)
+    found, _ = quad(
+        lambda w: max(1 - math.exp(s - w), 0.0) * law.pdf(w), 0, 40 * scale, points=[max(s, 0.0)]
+    )
+    assert rayleigh_tail(np.array([s]), scale)[0] == pytest.approx(found, abs=1e-8)
+
+
+@pytest.mark.parametrize("mu", [0.3, 1.5])
+@pytest.mark.parametrize("t", PLACES)
+def test_the_tail_of_a_loss_cut_off_at_zero(t, mu):
+    at_zero = max(1 - math.exp(t), 0.0) * norm.cdf(-mu / 2)
+    found, _ = quad(
+        lambda z: max(1 - math.exp(t - mu**2 / 2 - mu * z), 0.0) * norm.pdf(z), -mu / 2, 15,
+        points=[(t - mu**2 / 2) / mu] if t > 0 else None,
+    )  # fmt: skip
+    assert truncated_tail(np.array([t]), mu)[0] == pytest.approx(at_zero + found, abs=1e-8)
+
+
+# ---------------------------------------------------------------- groups and searches
+def test_the_loss_of_two_records_is_twice_that_of_one_in_each_part():
+    """The slope of two records together may change its sign."""
+    found = of_group(ObjectiveGaussian(0.5, 0.1, True, 3), 2)
+    assert found == ObjectiveGaussian(1.0, 0.2, False, 6)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
+def test_what_a_run_misses_is_no_less_than_it_misses_and_not_far_more(epsilon):
+    tuned = Tuned("poisson", 10.0, 0.0, (((GaussianKind(1.0, 1.0), 1),),))
+    exact, found = gaussian_delta(epsilon, 1.0), _missed(tuned, epsilon, "zero_out")
+    assert exact <= found <= min(1.0, 20 * exact)
+
+
+@pytest.mark.parametrize(
+    ("law", "eta"),
+    [("geometric", None), ("logarithmic", None), ("poisson", None), ("negative_binomial", 0.5)],
+)
+def test_the_number_of_runs_has_the_mean_that_was_asked_for(law, eta):
+    """The quantile function at the middles of a fine grid."""
+    count = RandomCount.named(law, 5.0, eta)
+    grid = (np.arange(20_000) + 0.5) / 20_000
+    drawn = np.array([count.at(float(u)) for u in grid])
+    assert (np.diff(drawn) >= 0).all()
+    assert drawn.mean() == pytest.approx(5.0, rel=2e-3)
+
+
+# ---------------------------------------------------------------- streams
+def test_patterns_of_a_rule_that_fills_all_steps():
+    """Two passes of three steps: a later first step is the same as an earlier one's second pass."""
+    assert Participation.epochs(2, 3).orders(6) == [(0, 3), (1, 4), (2, 5)]
+    assert Participation.epochs(2, 3).orders(7) is not None
+    assert len(Participation.epochs(2, 3).orders(7)) == 7
+    assert Participation.single_pass().orders(3) == [(0,), (1,), (2,)]
+
+
+class Small(Dense):
+    """A matrix whose numbers are known."""
+
+    name = "small"
+
+    def encoder(self):
+        return np.array([[2.0, 0.0], [1.0, 4.0]])
+
+
+def test_the_rounding_of_a_small_matrix():
+    """With ones on its diagonal it is (1, 0; 1/4, 1), as large in rows as its inverse: 5/4."""
+    found = Small(2).rounding(1000.0)
+    assert (found.least, found.most) == (1 / 4, 1 / 2)
+    assert found.error == pytest.approx(4 * UNIT * 1.25 * 1250.0, rel=1e-5)
+    assert found.error > 4 * UNIT * 1.25 * 1250.0
+    assert found.rows == 1
+
+
+@pytest.mark.parametrize("steps", [1, 5, 8])
+def test_the_whole_tree_with_best_estimates(steps):
+    """Norms in closed form are those of the matrix; a part of the stream is charged by its rows."""
+    whole = FullHonaker(steps)
+    np.testing.assert_allclose(whole.row_norms(), Dense.row_norms(whole), rtol=1e-9)
+    patterns = [(0,), tuple(range(0, steps, 2))]
+    nodes = Tree(steps, "nodes").losses_squared(patterns)
+    np.testing.assert_allclose(whole.losses_squared(patterns), nodes)
+    if steps > 1:
+        rows = whole.encoder()[: steps - 1]
+        wanted = [np.sum(rows[:, [s for s in p if s < steps]].sum(axis=1) ** 2) for p in patterns]
+        np.testing.assert_allclose(whole.losses_squared(patterns, steps - 1), wanted, rtol=1e-9)
+
+
+@pytest.mark.parametrize("factorization", [DenseOptimal(6), FullHonaker(6)])
+def test_integers_of_a_matrix_are_its_noise_but_for_a_rounding(factorization):
+    """C over its diagonal, times what was added, is what was drawn afresh."""
+    rng, drawn, encoder = np.random.default_rng(0), [], factorization.encoder()
+
+    def fresh(scale):
+        drawn.append(rng.integers(-(10**9), 10**9, 3))
+        return drawn[-1].copy()
+
+    stream = factorization.stream()
+    added = np.array([stream.next_whole(fresh) for _ in range(6)], dtype=float)
+    unit = encoder / np.diag(encoder)[:, None]
+    assert np.abs(unit @ added - np.array(drawn)).max() <= 0.5 + 1e-5
+
+
+def test_bands_are_compared_at_powers_of_two_with_batches_of_one_size():
+    found = compare_bands(Budget(1.0, 1e-6), 8, 64, 8)
+    assert sorted(row.groups for row in found) == [1, 2, 4, 8]
+    assert all(row.rate == row.groups * 8 / 64 for row in found)
+    assert [row.mean_error for row in found] == sorted(row.mean_error for row in found)
+
+
+# ---------------------------------------------------------------- sampling
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize(("rate", "mu"), [(0.05, 1.0), (0.5, 2.0), (0.95, 0.5)])
+def test_the_profile_of_a_sampled_gaussian_is_its_integral(rate, mu, replaced):
+    """Mixtures with the record and without, or with two that pull apart: rounded up, by little."""
+
+    def mixed(x, moved):
+        return (1 - rate) * norm.pdf(x) + rate * norm.pdf(x, moved)
+
+    law = poisson_distribution(rate, mu, 1e-3, replaced)
+    for epsilon in (0.1, 1.0):
+        exact = max(
+            quad(
+                lambda x, a=a, b=b, e=epsilon: max(mixed(x, a) - math.exp(e) * mixed(x, b), 0.0),
+                -15, 15, limit=800, epsabs=1e-13, epsrel=1e-9,
+            )[0]
+            for a, b in ([(mu, -mu)] if replaced else [(mu, 0.0), (0.0, mu)])
+        )  # fmt: skip
+        found = law.get_delta_for_epsilon(epsilon)
+        assert exact * (1 - 1e-6) <= found <= exact * 1.02 + 1e-9
+
+
+def test_a_sum_that_would_span_too_many_cells_takes_a_coarser_grid(monkeypatch):
+    """Pessimistic, and close where epsilon is large: memory does not grow with epsilon."""
+    charge = charge_of(SampledGaussian(0.5, 6.0), count=20)
+    fine = Accountant().epsilon(charge, 1e-6)
+    monkeypatch.setattr(convolve, "MOST_CELLS", 2**12)
+    coarse = Accountant().epsilon(charge, 1e-6)
+    assert fine <= coarse <= 1.01 * fine
+    with pytest.raises(convolve.TooFine):
+        convolve.composed([(SampledGaussian(0.5, 6.0).distribution(1e-3, "zero_out"), 20)])
