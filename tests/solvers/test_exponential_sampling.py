@@ -206,10 +206,10 @@ def test_the_planner_prefers_objective_perturbation_where_it_applies():
 def test_a_grid_takes_a_loss_that_is_not_convex():
     """Pure, by enumeration; in more dimensions, or by another sampler, it is refused."""
     problem = Problem(Welsch(0.5), L2Ball(1.0))
-    facts = Facts(problem, 300, 2, "zero_out")
+    facts = Facts(problem, 100, 1, "zero_out")
     settings = SOLVER.settings(facts, Budget(2.0, 1e-6))
     assert (settings.noise, settings.method) == ("pure", "grid")
-    assert "3 dimensions" in SOLVER.refuse(Facts(problem, 300, 4, "zero_out"), Budget(2.0))
+    assert "3 dimensions" in SOLVER.refuse(Facts(problem, 100, 4, "zero_out"), Budget(2.0))
     for choice in ({"noise": "gaussian"}, {"method": "cells"}):
         with pytest.raises(ValueError, match="not convex"):
             SOLVER.settings(facts, Budget(2.0, 1e-6), **choice)
@@ -217,7 +217,7 @@ def test_a_grid_takes_a_loss_that_is_not_convex():
     objective = Objective(problem, X, y)
     errors = []
     for seed in range(6):
-        budget = Budget(8.0)
+        budget = Budget(20.0)
         found = solve(problem, X, y, budget=budget, solver=SOLVER.name, random_state=seed)
         errors.append(objective(found.theta) - objective.least)
         assert found.plan.promised_excess

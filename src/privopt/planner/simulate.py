@@ -300,7 +300,9 @@ def shape(facts: Facts, budget: Budget, node: int) -> Shape:
 
 
 def _worth(plan: Plan) -> bool:
-    return not plan.solver.joint and not opinion_of(plan.name).reference
+    """What is compared; not a grid, the way of densities without convexity: it takes minutes."""
+    enumerated = plan.solver.convexity_free and not plan.facts.convex
+    return not (plan.solver.joint or enumerated or opinion_of(plan.name).reference)
 
 
 def _within(found: Mapping[str, Prediction], factor: float) -> list[str]:

@@ -50,6 +50,8 @@ from privopt.solvers.specimen import Attack, Specimen, noise_of_delta
 Noise = Literal["pure", "gaussian"]
 PASSES = 200.0
 """Evaluations of the whole loss to expect; the true number is private."""
+ENOUGH_POINTS = 20_000
+"""Of a grid for a loss that is not convex."""
 
 
 @dataclass(frozen=True)
@@ -259,7 +261,7 @@ def _spacing(facts: Facts, multiplier: float) -> float:
     if facts.convex:
         return fine
     body = body_of(facts.problem.domain, facts.p)
-    a_side = math.floor(grid.MOST_POINTS ** (1 / body.dimension))
+    a_side = math.floor(ENOUGH_POINTS ** (1 / body.dimension))
     return max(fine, float(np.max(body.high - body.low)) / a_side)
 
 
