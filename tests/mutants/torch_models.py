@@ -13,7 +13,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, TensorDataset, 
 
 from privopt.privacy import Accountant, Refused, accountant, charge_of
 from privopt.privacy.kinds import GaussianKind
-from privopt.torch import batches, by_example, clip, make_private, probe, rounding
+from privopt.torch import batches, by_example, clip, make_private, probe, rounding, seen
 from privopt.torch import engine as engine_module
 from privopt.torch.clip import Clip
 from privopt.torch.engine import Engine
@@ -161,7 +161,7 @@ def models() -> Iterator[Mutant]:
     def blind(owner: Any, name: str) -> tuple[Any, str, Any]:
         return owner, name, lambda *given: None
 
-    run, other = probe._run, probe.with_other
+    run, other = probe.run, probe.with_other
 
     def evaluated(engine: Engine, made: Any, seed: int = 0) -> Any:
         engine.model.eval()
@@ -170,7 +170,7 @@ def models() -> Iterator[Mutant]:
     yield mutant(
         "a model is tried in evaluation only",
         model_refused(lambda m, h: h - h.mean(0).detach() if m.training else h),
-        *(probe, "_run", evaluated),
+        *(probe, "run", evaluated),
     )
     yield mutant(
         "a model is tried with another first row only",
@@ -186,12 +186,12 @@ def models() -> Iterator[Mutant]:
     yield mutant(
         "a new buffer in the place of another is not seen",
         model_refused(_replaced),
-        *(probe, "_same_buffer", lambda now, then, value, version: now._version == version),
+        *(seen, "_same_buffer", lambda now, then, value, version: now._version == version),
     )
     yield mutant(
         "a model that remembers examples is taken",
         model_refused(_remembered),
-        *(probe, "_unlike", lambda a, b, wider=1: False),
+        *(probe, "unlike", lambda a, b, wider=1: False),
     )
     yield mutant(
         "an object that holds a batch is taken",

@@ -6,6 +6,7 @@ import math
 import pytest
 
 from privopt.privacy import FULL, ROOT, Event, Log, Refused, Sampling
+from privopt.privacy.allocated import AllocatedGaussian
 from privopt.privacy.kinds import (
     KINDS,
     BoundedRange,
@@ -27,6 +28,7 @@ EXAMPLES = [
     ObjectiveGaussian(0.4, 0.1, True, 2),
     SampledGaussian(0.1, 0.7),
     FixedSizeGaussian(0.1, 0.7),
+    AllocatedGaussian(10, 4, 0.7),
     Tuned("poisson", 3.0, 0.0, (((Pure(0.1), 2),), ((GaussianKind(0.5, 0.25), 1),))),
 ]
 

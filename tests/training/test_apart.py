@@ -70,7 +70,7 @@ MODELS = {
     Functional: None,
     PlacesWithoutRow: None,
 }
-BY_RULES = {TiedParts, Recurrent, Adapter, TimeFirst, Mixed, Tied, Attention, PlacesWithoutRow}
+BY_RULES = {*MODELS} - {Functional}
 
 
 def rows(kind, count=16):

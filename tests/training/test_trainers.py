@@ -244,3 +244,90 @@ def test_hugging_face_on_devices_that_do_not_fit(transformers, tmp_path, monkeyp
         monkeypatch.setattr(transformers.trainer.Accelerator, "distributed_type", kind)
     with pytest.raises(Refused, match=words):
         PrivateTrainer(tiny_bert(transformers), args, train_dataset=Sentences(), private=BUDGET)
+
+
+class Lines(torch.utils.data.Dataset):
+    """Eight tokens each, the last three padding after the end (2) of a text."""
+
+    def __init__(self, packed=False):
+        made = torch.Generator().manual_seed(0)
+        self.words = torch.randint(3, 30, (40, 8), generator=made)
+        self.words[:, 5:] = 2
+        if packed:
+            self.words[7, 2] = 2
+
+    def __len__(self):
+        return len(self.words)
+
+    def __getitem__(self, i):
+        words = self.words[i]
+        return {"input_ids": words, "labels": words.where(words != 2, -100)}
+
+
+def language_trainer(transformers, folder, data, **choices):
+    from privopt.torch.huggingface import PrivateTrainer
+
+    peft = pytest.importorskip("peft")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(vocab_size=30, intermediate_size=8, eos_token_id=2, **sizes)
+    model = transformers.LlamaForCausalLM(config)
+    model = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"]))
+    return PrivateTrainer(
+        model,
+        arguments(transformers, folder),
+        train_dataset=data,
+        optimizers=constant(model),
+        private=BUDGET,
+        **choices,
+    )
+
+
+def test_adapters_of_a_language_model(transformers, tmp_path):
+    from privopt.torch.huggingface import TEXTS
+
+    trainer = language_trainer(transformers, tmp_path, Lines())
+    before = {n: p.detach().clone() for n, p in trainer.model.named_parameters()}
+    trainer.train()
+    for name, p in trainer.model.named_parameters():
+        assert torch.equal(p, before[name]) != p.requires_grad
+    certificate = trainer.private.certificate()
+    assert TEXTS in certificate.assumptions
+    assert certificate.settings["parameters"] == 64
+    assert trainer.private.run_by_example == ()
+
+
+def test_packed_rows_are_refused_or_declared(transformers, tmp_path):
+    from privopt.torch.huggingface import PACKED, check_unpacked
+
+    with pytest.raises(Refused, match="several texts laid end to end"):
+        language_trainer(transformers, tmp_path, Lines(packed=True)).train()
+    trainer = language_trainer(transformers, tmp_path, Lines(packed=True), packing="rows")
+    trainer.get_train_dataloader()
+    assert trainer.private is not None
+    assert PACKED in trainer.private._assumptions
+    words = torch.arange(3, 9)
+    check_unpacked([{"input_ids": words, "position_ids": torch.arange(6)}], [2])
+    with pytest.raises(Refused, match="several texts"):
+        check_unpacked([{"input_ids": words, "position_ids": words % 4}], [2])
+    with pytest.raises(ValueError, match="packing must be"):
+        language_trainer(transformers, tmp_path, Lines(), packing="all")
+
+
+def test_the_loss_of_a_causal_model_is_that_of_transformers(transformers):
+    from privopt.torch.huggingface import causal_loss
+
+    trainer_model = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            **{"vocab_size": 30, "hidden_size": 8, "intermediate_size": 8},
+            **{"num_hidden_layers": 1, "num_attention_heads": 2},
+        )
+    )
+    words = torch.randint(3, 30, (3, 8))
+    labels = words.clone()
+    labels[1, 5:] = -100
+    found = causal_loss(trainer_model(input_ids=words), labels)
+    for i in range(3):
+        one = trainer_model(input_ids=words[i : i + 1], labels=labels[i : i + 1]).loss
+        torch.testing.assert_close(found[i], one)
+    assert causal_loss(trainer_model(input_ids=words), torch.full_like(words, -100)).sum() == 0

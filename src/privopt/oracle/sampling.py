@@ -26,6 +26,10 @@ class Sampler(Protocol):
         """A uniform group for each record, independent of all others, the same at every call."""
         ...
 
+    def allocate(self, count: int, turns: int, round: int) -> np.ndarray:
+        """A uniform turn for each record, independent of all others and of other rounds."""
+        ...
+
 
 class GeometricSkips:
     """Poisson sampling in time proportional to the batch: jump from one chosen record to the next.
@@ -46,6 +50,9 @@ class GeometricSkips:
         if key not in self._groups:
             self._groups[key] = self._source.coins.integers(groups, size=count)
         return self._groups[key]
+
+    def allocate(self, count: int, turns: int, round: int) -> np.ndarray:
+        return self._source.coins.integers(turns, size=count)
 
     def order(self, count: int) -> np.ndarray:
         if count not in self._orders:
@@ -105,6 +112,12 @@ class KeyedCoins:
             raise ValueError("keyed coins need one identity per record.")
         coins = np.array([self._coin(identity, -2) for identity in self._ids])
         return (coins * groups).astype(np.int64)
+
+    def allocate(self, count: int, turns: int, round: int) -> np.ndarray:
+        if len(self._ids) != count:
+            raise ValueError("keyed coins need one identity per record.")
+        coins = np.array([self._coin(identity, -3 - round) for identity in self._ids])
+        return (coins * turns).astype(np.int64)
 
     def _coin(self, identity: int, view: int) -> float:
         text = f"{self._key}/{identity}/{view}".encode()

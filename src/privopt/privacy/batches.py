@@ -7,6 +7,7 @@ from collections import Counter
 from functools import lru_cache
 
 from privopt.privacy.accountant import Accountant
+from privopt.privacy.allocated import AllocatedGaussian
 from privopt.privacy.budget import Budget, records_moved, replaces
 from privopt.privacy.events import FULL, Sampling
 from privopt.privacy.kinds import GaussianKind, Kind
@@ -45,6 +46,24 @@ def batch_charge(
     charge: Charge = Counter(Step(FULL, (before,)) for before in prior)
     charge[Step(sampling, (kind,))] += steps
     return charge
+
+
+@lru_cache(maxsize=64)
+def allocated_multiplier(budget: Budget, turns: int, epochs: int) -> float:
+    """Smallest noise multiplier if each record is in one of ``turns`` batches of each epoch."""
+    if replaces(budget.neighbouring):
+        raise ValueError(
+            "allocated batches have no theorem for records that are replaced: use neighbouring="
+            '"zero_out" or "add_remove".'
+        )
+
+    def charge(multiplier: float) -> Charge:
+        kind = AllocatedGaussian(turns, turns, 1 / multiplier)
+        return Counter({Step(FULL, (kind,)): epochs})
+
+    start = likely_multiplier(budget, Sampling(1 / turns), turns * epochs)
+    accountant = Accountant(budget.neighbouring)
+    return accountant.calibrate(charge, budget.epsilon, budget.delta, start=start)
 
 
 def likely_multiplier(

@@ -22,14 +22,20 @@ class Sampling:
 
     ``fixed_size``: instead, a uniformly random set whose size is the share ``rate`` of a public
     number of records, without replacement.
+
+    ``turns``: instead, each record is in exactly one of so many successive views, uniformly random
+    and drawn anew for the next so many; views are counted from one.
     """
 
     rate: float = 1.0
     fixed_size: bool = False
+    turns: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= 1:
             raise ValueError(f"a sampling rate lies in (0, 1], got {self.rate!r}.")
+        if self.turns and (self.fixed_size or self.rate != 1 / self.turns):
+            raise ValueError("a record is in one of its turns: the rate is 1 / turns.")
 
     @property
     def full(self) -> bool:

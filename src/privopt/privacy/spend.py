@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from privopt.privacy.allocated import AllocatedGaussian
 from privopt.privacy.budget import Neighbouring, Refused, replaces
 from privopt.privacy.events import FULL, ROOT, Cell, Event, RunningSumPath, Sampling, StreamPath
 from privopt.privacy.factorizations import Factorization
@@ -157,6 +158,7 @@ def spend(events: Iterable[Event]) -> Spend:
     """Add up a log. Cost is linear in the number of events and cells."""
     views: dict[tuple[Cell, int, Sampling], list[Kind]] = {}
     cells: dict[Cell, Charge] = {}
+    turns: dict[tuple[Cell, int, Sampling], dict[int, list[Kind]]] = {}
     running_sums: dict[int, tuple[RunningSumPath, list[tuple[int, tuple[Kind, ...]]]]] = {}
     streams: dict[int, tuple[StreamPath, list[Event]]] = {}
     for event in events:
@@ -170,13 +172,19 @@ def spend(events: Iterable[Event]) -> Spend:
             )
             continue
         for cell in event.cells:
-            if event.sampling.full:
+            if event.sampling.turns:
+                block = (event.view - 1) // event.sampling.turns
+                taken = turns.setdefault((cell, block, event.sampling), {})
+                taken.setdefault(event.view, []).extend(event.kinds)
+            elif event.sampling.full:
                 cells.setdefault(cell, Counter())[Step(event.sampling, event.kinds)] += 1
             else:
                 views.setdefault((cell, event.view, event.sampling), []).extend(event.kinds)
     for (cell, _, sampling), kinds in views.items():
         step = Step(sampling, tuple(sorted(kinds, key=lambda k: (k.name, k.strength()))))
         cells.setdefault(cell, Counter())[step] += 1
+    for (cell, _, sampling), taken in turns.items():
+        cells.setdefault(cell, Counter())[Step(FULL, (_allocated(sampling, taken),))] += 1
     for path, releases in running_sums.values():
         for cell, kinds in _running_sum_charges(path, releases):
             cells.setdefault(cell, Counter())[Step(Sampling(), kinds)] += 1
@@ -184,6 +192,18 @@ def spend(events: Iterable[Event]) -> Spend:
         for cell, step, count in _stream_charges(stream, rows):
             cells.setdefault(cell, Counter())[step] += count
     return Spend(cells or {ROOT: Counter()})
+
+
+def _allocated(sampling: Sampling, taken: dict[int, list[Kind]]) -> Kind:
+    """The loss of a record in one of several successive views, from those that were asked."""
+    sizes = []
+    for kinds in taken.values():
+        if not all(isinstance(kind, GaussianKind) for kind in kinds):
+            raise Refused(
+                "records in one of several batches are accounted for Gaussian noise only."
+            )
+        sizes.append(math.sqrt(sum(k.single**2 for k in kinds if isinstance(k, GaussianKind))))
+    return AllocatedGaussian(sampling.turns, len(sizes), max(sizes))
 
 
 def _running_sum_charges(

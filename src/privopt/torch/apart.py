@@ -37,6 +37,7 @@ from privopt.torch.reachable import COUNTED, Reachable
 from privopt.torch.rounding import WIDE_MARGIN
 from privopt.torch.structure import same_buffers
 from privopt.torch.tapped import Outline, own_parameters, parted, tapped
+from privopt.torch.units import plain
 
 OUTSIDE = (
     'examples="apart" computes each loss from one example, and this loss holds a tensor from '
@@ -62,7 +63,7 @@ class Apart:
     def __init__(self, engine: Engine) -> None:
         self._engine, self._whole = engine, Part("", engine.model)
         self._trained = self._whole.trained()
-        self._units = parted(engine.units)
+        self._units = parted(plain(engine.units))
         self._model = Reachable(engine.model)
         self._outlines: dict[Any, Outline | None] = {}  # for each way in which the model is called
         self._one_by_one = False

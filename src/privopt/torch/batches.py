@@ -109,6 +109,43 @@ class PoissonBatches(Schedule):
         self._dealt = _checked(state, self._count, self.groups)
 
 
+class Allocated(Schedule):
+    """Each record in exactly one batch of each epoch, uniformly random, dealt anew for the next.
+
+    What a shuffled epoch is often taken for, but for sizes, which vary as those of balls in bins.
+    Places are drawn when an epoch begins and forgotten when it ends. There is no state in between:
+    two runs that go on from it would share one secret.
+    """
+
+    name = "allocated"
+
+    def __init__(self, count: int, records: int, batch_size: int, source: Source) -> None:
+        self._count = count
+        self._sampler = _sampler(source)
+        self.steps_per_epoch = -(-records // batch_size)
+        self.expected_batch_size = records / self.steps_per_epoch
+        turns = self.steps_per_epoch
+        self.sampling = Sampling(1 / turns, turns=turns) if turns > 1 else FULL
+        self._epoch, self._dealt = -1, np.zeros(0, dtype=np.int64)
+
+    def cells(self, step: int) -> tuple[Cell, ...]:
+        return (ROOT,)
+
+    def draw(self, step: int) -> np.ndarray:
+        epoch, turn = divmod(step, self.steps_per_epoch)
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._dealt = self._sampler.allocate(self._count, self.steps_per_epoch, epoch)
+        return np.flatnonzero(self._dealt == turn)
+
+    def state(self) -> np.ndarray:
+        return np.zeros(0, dtype=np.int64)
+
+    def load(self, state: np.ndarray) -> None:
+        if len(state):
+            raise Refused("this state belongs to a run with other batches.")
+
+
 class FixedOrder(Schedule):
     """The same batches in the same order in every epoch, cut from one random order of the records.
 

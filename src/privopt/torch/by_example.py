@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,29 +18,53 @@ from privopt.privacy.budget import Refused
 
 @dataclass
 class Part:
-    """A part of the model that is run example by example, on copies of its parameters."""
+    """A part of the model that is run example by example, on copies of its parameters.
+
+    Layers with a rule inside of it are recorded there, and their parameters are ``covered``: they
+    are copied only if the part cannot be mapped over examples.
+    """
 
     name: str
     module: nn.Module
     batched: tuple[bool, ...] | None = None  # which tensors among its arguments; None: all
     copies: list[dict[str, Tensor]] = field(default_factory=list)
     one_by_one: bool = False
+    covered: set[int] = field(default_factory=set)
 
     def trained(self) -> dict[str, nn.Parameter]:
         return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
 
+    def own(self) -> dict[str, nn.Parameter]:
+        """Those that are no layer's."""
+        return {name: p for name, p in self.trained().items() if id(p) not in self.covered}
+
     def parameters(self) -> list[nn.Parameter]:
-        return list(self.trained().values())
+        return list(self.own().values())
+
+    @property
+    def slow(self) -> bool:
+        """Whether most of it is copied: not a table or a scale beside layers with rules."""
+        numbers = [
+            sum(p.numel() for p in many) for many in (self.parameters(), self.trained().values())
+        ]
+        return self.one_by_one or 2 * numbers[0] > numbers[1]
+
+    def made(self, count: int) -> dict[str, Tensor]:
+        """Copies for each example."""
+        copied = self.trained() if self.one_by_one else self.own()
+        return {
+            name: p.detach().expand(count, *p.shape).requires_grad_() for name, p in copied.items()
+        }
 
     def manner(self) -> tuple[Any, ...]:
-        return "by example", self.batched
+        return "by example", self.batched, len(self.parameters())
 
 
 def by_example(
     part: Part,
     forward: Callable[..., Any],
     count: int,
-    unrecorded: Callable[[], AbstractContextManager[None]],
+    recorder: Any,
 ) -> Callable[..., Any]:
     """The forward of a part of the model, with own copies of the parameters for each example."""
     inside = False
@@ -61,10 +85,6 @@ def by_example(
                 )
         if not part.name:
             _check_given(args, kwargs)
-        copies = {
-            name: p.detach().expand(count, *p.shape).requires_grad_()
-            for name, p in part.trained().items()
-        }
 
         def one(parameters: dict[str, Tensor], rows: list[Tensor]) -> Any:
             own = list(leaves)
@@ -80,11 +100,13 @@ def by_example(
         shape: list[Any] = []
         inside = True
         try:
-            with unrecorded(), own_weights(part.module):  # layers inside belong to this part
-                columns = iter(_mapped(part, one, copies, [leaves[i] for i in chosen], count))
+            with own_weights(part.module):
+                copies, found = _mapped(part, one, [leaves[i] for i in chosen], count, recorder)
         finally:
             inside = False
-        part.copies.append(copies)
+        columns = iter(found)
+        if not recorder.second:
+            part.copies.append(copies)
         if not any(isinstance(x, Tensor) for x in results):
             raise Refused(
                 "the model runs example by example, and its output holds no tensor that torch "
@@ -99,17 +121,25 @@ def by_example(
 
 @contextmanager
 def own_weights(module: nn.Module) -> Iterator[None]:
-    """Recurrent layers keep a second list of their weights, and copies would stay in it."""
-    names = ("_flat_weights", "_flat_weight_refs")
-    inner = [m for m in module.modules() if isinstance(m, nn.RNNBase)]
-    before = [{name: vars(m)[name] for name in names if name in vars(m)} for m in inner]
+    """Recurrent layers keep a second list of their weights, and copies would stay in it; what is
+    checkpointed inside would run again where examples are no longer apart."""
+    names = ("_flat_weights", "_flat_weight_refs", CHECKPOINTED)
+    held = [
+        (m, {name: vars(m)[name] for name in names if name in vars(m)}) for m in module.modules()
+    ]
+    held = [(m, own) for m, own in held if own]
+    for m, own in held:
+        if CHECKPOINTED in own:
+            vars(m)[CHECKPOINTED] = False
     try:
         yield
     finally:
-        for m, held in zip(inner, before, strict=True):
-            vars(m).update(held)
+        for m, own in held:
+            vars(m).update(own)
 
 
+CHECKPOINTED = "gradient_checkpointing"
+"""How layers of transformers are told to keep no activations."""
 PLAIN = (bool, int, float, str, torch.dtype, torch.device, type(None))
 
 
@@ -134,20 +164,30 @@ def _plain(value: Any) -> Any:
 def _mapped(
     part: Part,
     one: Callable[[dict[str, Tensor], list[Tensor]], list[Tensor]],
-    copies: dict[str, Tensor],
     rows: list[Tensor],
     count: int,
-) -> list[Tensor]:
+    recorder: Any,
+) -> tuple[dict[str, Tensor], list[Tensor]]:
+    """Copies, and outputs of all examples."""
     if not part.one_by_one:
+        copies, marks = part.made(count), recorder.marks()
+
+        def apart(copies: dict[str, Tensor], rows: list[Tensor]) -> list[Tensor]:
+            with recorder.apart(count):  # layers with a rule are recorded here
+                return one(copies, rows)
+
         try:
             # Of the kernels of attention, only this one can be vectorised everywhere.
             with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "There is a performance drop")
-                return torch.func.vmap(one, randomness="different")(copies, rows)
+                return copies, torch.func.vmap(apart, randomness="different")(copies, rows)
         except (RuntimeError, NotImplementedError, ValueError):
+            recorder.back_to(marks)
             part.one_by_one = True
-    outputs = [
-        one({name: copy[i] for name, copy in copies.items()}, [row[i] for row in rows])
-        for i in range(count)
-    ]
-    return [torch.stack(column) for column in zip(*outputs, strict=True)]
+    copies = part.made(count)
+    with recorder.paused():  # layers inside are those of the copies
+        outputs = [
+            one({name: copy[i] for name, copy in copies.items()}, [row[i] for row in rows])
+            for i in range(count)
+        ]
+    return copies, [torch.stack(column) for column in zip(*outputs, strict=True)]

@@ -10,7 +10,8 @@ the graph of the step before, and is dropped if another one turns out to be righ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import is_
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -146,7 +147,20 @@ class CompiledSum:
             parts, lost = engine.clipped(loss, *arguments_of(leaves, spec), self.size, keep)
             return torch.cat(parts), lost
 
-        graph = make_fx(run)(*rows, keep)
+        try:
+            with _compiling():
+                graph = make_fx(run)(*rows, keep)
+        except RuntimeError as problem:
+            if "tracing tensor" not in str(problem):
+                raise
+            raise Refused(
+                "the model takes decisions by values of tensors, such as which expert sees which "
+                "token, and a compiled step looks at no value: drop compile."
+            ) from problem
+        for node in graph.graph.nodes:
+            if node.target is torch.ops.aten.view.default:  # strides may be others when compiled
+                node.target = torch.ops.aten.reshape.default
+        graph.recompile()
         self._check_constants(graph)
         compiled = torch.compile(graph, backend=self._backend, dynamic=False)
         return Replayed(compiled, (*rows, keep)) if keep.is_cuda else compiled
@@ -166,6 +180,20 @@ class CompiledSum:
                     "a compiled step sees only what it is given: hand tensors to step, as inputs "
                     "or targets=..., instead of using them from outside."
                 )
+
+
+@contextmanager
+def _compiling() -> Iterator[None]:
+    """Models that ask whether they are compiled take no decision by values then."""
+    before = getattr(torch.compiler, "_is_compiling_flag", None)
+    if before is None:
+        yield
+        return
+    torch.compiler._is_compiling_flag = True  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        torch.compiler._is_compiling_flag = before  # type: ignore[attr-defined]
 
 
 class Replayed:

@@ -113,6 +113,9 @@ class Convolved:
     def without(self, dropped: Tensor) -> Convolved:
         return Convolved(self.layer, blank(self.inputs, dropped), blank(self.outputs, dropped))
 
+    def folded(self, views: int) -> Outer:
+        return self.factors().folded(views)
+
 
 def weight_gradient(layer: Any, x: Tensor, g: Tensor) -> Tensor:
     """Gradient of a convolution's weight, summed over examples, for padded inputs."""

@@ -8,22 +8,17 @@ backward pass returns their gradients example by example.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from operator import attrgetter, is_
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.utils._pytree import tree_map
 
 from privopt.noise.source import SecureSource
 from privopt.privacy.budget import Refused
-from privopt.torch.by_example import Part, by_example
+from privopt.torch.by_example import Part
 from privopt.torch.clip import Clip
-from privopt.torch.layers import rule_for
 from privopt.torch.losses import (
     LossFunction,
     border,
@@ -34,47 +29,23 @@ from privopt.torch.losses import (
     check_rows,
     uses_by_itself,
 )
-from privopt.torch.pieces import Dense, Piece, Rule, merged, squared_norms
+from privopt.torch.pieces import Dense, Piece, merged, squared_norms
 from privopt.torch.reachable import Reachable
+from privopt.torch.recording import Recorder, configs_of, without_caches
 from privopt.torch.rounding import HALF, WIDE_MARGIN, margin
 from privopt.torch.structure import Structure, same_buffers
+from privopt.torch.units import Layer, Unit, edges_of, joined, lifted, units_of, without_rules
+from privopt.torch.views import Views
 
-
-@dataclass
-class Call:
-    """What one call of a layer leaves behind for the backward pass."""
-
-    input: Tensor
-    version: int
-    output: GradientEdge
-
-
-@dataclass
-class Layer:
-    """A layer with a rule."""
-
-    name: str
-    module: nn.Module
-    rule: Rule
-    shared: bool = False  # its input is one row for all examples, such as positions
-    calls: list[Call] = field(default_factory=list)
-
-    def parameters(self) -> list[nn.Parameter]:
-        return [p for p in self.module.parameters(recurse=False) if p.requires_grad]
-
-    def manner(self) -> tuple[Any, ...]:
-        return self.rule, self.shared
-
-
-Unit = Layer | Part
 DEVICE, DTYPE = attrgetter("device"), attrgetter("dtype")
 
 
 class Engine:
     """Computes clipped sums for one model, as flat vectors of length ``size``."""
 
-    def __init__(self, model: nn.Module, clip: Clip) -> None:
-        self.model, self.clip = model, clip
+    def __init__(self, model: nn.Module, clip: Clip, views: int = 1) -> None:
+        self.given_model, self.views, self.clip = model, views, clip
+        self.model = model = model if views == 1 else Views(model, views)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         if not self.parameters:
             raise ValueError("the model has no parameter that requires a gradient.")
@@ -85,8 +56,9 @@ class Engine:
         self.size = sum(p.numel() for p in self.parameters)
         self.crowd = 0  # a public size that batches rarely exceed
         self.structure = Structure(model)
-        self.units: list[Unit] = list(_units("", model, set()))
-        self._recording = False
+        self.units: list[Unit] = units_of(model)
+        self.recorder = Recorder(views)
+        self.configs = configs_of(model)
         self.losses: Tensor | None = None  # of the last examples, for whoever releases their sum
         self.known: set[int] = set()  # losses that were seen to take their examples one by one
         self.coins = SecureSource().apart()  # of checks: neither the noise's nor the batches'
@@ -113,6 +85,14 @@ class Engine:
     def run_example_by_example(self) -> None:
         """Give up all rules: the whole model runs on copies of its parameters."""
         self.units = [Part("", self.model)]
+
+    def lift(self, names: list[str]) -> None:
+        """Run the modules around these units example by example, their layers by rules."""
+        self.units = lifted(self.units, self.model, names)
+
+    def copy(self, parameters: set[int]) -> None:
+        """Give up the rules of these parameters."""
+        self.units = without_rules(self.units, self.model, parameters)
 
     def margin(self, device: str) -> float:
         half = not {*map(DTYPE, self.parameters)}.isdisjoint(HALF)
@@ -157,8 +137,9 @@ class Engine:
             # Some functions write to buffers without a new version; no layer with a rule does.
             copied = any(isinstance(unit, Part) for unit in self.units)
             before = self.structure.buffers(copied)
-            with torch.enable_grad(), self._record(count):
-                output = self.model(*inputs, **keywords)
+            with torch.enable_grad(), self.recorder.recorded(self.units, count):
+                with without_caches(self.configs):
+                    output = self.model(*inputs, **keywords)
                 losses = loss(output, *targets)
             check_count(losses, count)
             if keep is None and not same_buffers(before, self.structure.buffers(False)):
@@ -166,9 +147,10 @@ class Engine:
                     "a buffer changes when the model runs: what it learns from examples would "
                     "leave without noise."
                 )
-            edges: list[Any] = [edge for unit in self.units for edge in _edges(unit)]
+            edges: list[Any] = [edge for unit in self.units for edge in edges_of(unit)]
             looking = keep is None and weights is None and count > 1
-            if looking and (mark := self.mark(loss)) not in self.known:
+            fresh = looking and (mark := self.mark(loss)) not in self.known
+            if fresh:
                 check_history(losses)
                 if uses_by_itself(losses, edges, self.parameters):
                     if not any(isinstance(unit, Layer) for unit in self.units):
@@ -178,13 +160,17 @@ class Engine:
                         )
                     self.run_example_by_example()
                     return self.clipped(loss, inputs, keywords, targets, count)
-                check_rows(losses, border(losses, edges, output), room >= WIDE_MARGIN)
+            self.losses = losses.detach()
+            with self.recorder.again(self.units, count):
+                if fresh:
+                    check_rows(losses, border(losses, edges, output), room >= WIDE_MARGIN)
+                # One gradient of ones: each example's loss depends on that example alone.
+                ones = torch.ones_like(losses)
+                found = torch.autograd.grad(losses, edges, ones, allow_unused=True)
+            if fresh:
                 check_half(loss, losses, output, targets)
                 check_exchanged(loss, output, targets, count, self)
                 self.known.add(mark)
-            self.losses = losses.detach()
-            # One gradient of ones: each example's loss depends on that example alone.
-            found = torch.autograd.grad(losses, edges, torch.ones_like(losses), allow_unused=True)
             with torch.no_grad(), torch.autocast(device, enabled=False):
                 return self._sums(iter(found), count, room, keep, weights)
         finally:
@@ -222,10 +208,11 @@ class Engine:
             for parameter, piece in self._pieces(unit, gradients, count):
                 pieces[parameter].append(piece)
             groups.append(set(unit.parameters()))
+        groups = [group for group in groups if group]
         found = {p: merged(many) for p, many in pieces.items() if many}
         norms = {p: squared_norms(many) for p, many in found.items()}
         zero = torch.zeros(count, dtype=self.dtype, device=self.parameters[0].device)
-        together = _joined(groups) if self.clip.kind == "per_layer" else [set(self.parameters)]
+        together = joined(groups) if self.clip.kind == "per_layer" else [set(self.parameters)]
         factors: dict[nn.Parameter, Tensor] = {}
         for group in together:
             squared = sum((norms[p] for p in group if p in norms), zero)
@@ -263,8 +250,8 @@ class Engine:
                 for name in copies:
                     gradient = next(gradients)
                     if gradient is not None:
-                        rows = gradient.to(self.dtype).reshape(count, -1)
-                        yield trained[name], Dense(rows)
+                        rows = gradient.to(self.dtype).reshape(count, -1, trained[name].numel())
+                        yield trained[name], Dense(rows.sum(1))
             return
         for call in unit.calls:
             gradient = next(gradients)
@@ -277,107 +264,6 @@ class Engine:
                 )
             x = call.input.detach()
             x = x.to(self.dtype) if x.is_floating_point() else x
-            for parameter, piece in unit.rule(unit.module, x, gradient.to(self.dtype)):
+            for parameter, piece in unit.pieces(call, x, gradient.to(self.dtype), count):
                 if isinstance(parameter, nn.Parameter) and parameter.requires_grad:
                     yield parameter, piece
-
-    # ------------------------------------------------------------ recording
-    @contextmanager
-    def _record(self, count: int) -> Iterator[None]:
-        """Hooks are there for as long as a batch is recorded: the model stays as it was."""
-        self._recording, self._count = True, count
-        hooks: list[Any] = []
-        parts = [unit.module for unit in self.units if isinstance(unit, Part)]
-        before = [vars(module).get("forward") for module in parts]  # a wrapper's, as a rule none
-        for unit in self.units:
-            if isinstance(unit, Part):
-                forward = unit.module.forward
-                unit.module.forward = by_example(unit, forward, count, self._unrecorded)
-            else:
-                module, repeat, record = unit.module, *_recorder(self, unit)
-                hooks.append(module.register_forward_pre_hook(repeat, with_kwargs=True))
-                hooks.append(module.register_forward_hook(record, with_kwargs=True))
-        try:
-            yield
-        finally:
-            self._recording = False
-            for hook in hooks:
-                hook.remove()
-            for module, own in zip(parts, before, strict=True):
-                del module.forward
-                if own is not None:
-                    module.forward = own
-
-    @contextmanager
-    def _unrecorded(self) -> Iterator[None]:
-        self._recording = False
-        try:
-            yield
-        finally:
-            self._recording = True
-
-    @property
-    def recording(self) -> int | None:
-        """Number of examples, while a batch is being recorded."""
-        return self._count if self._recording else None
-
-
-def _units(name: str, module: nn.Module, known: set[nn.Module]) -> Iterator[Unit]:
-    """Layers with a rule; and the highest modules with other parameters of their own."""
-    if module in known:
-        return  # used in two places: one unit with several calls
-    known.add(module)
-    own = [p for p in module.parameters(recurse=False) if p.requires_grad]
-    rule = rule_for(module)
-    if own and rule is not None:
-        yield Layer(name, module, rule)
-    elif own:
-        yield Part(name, module)
-    else:
-        for child_name, child in module.named_children():
-            yield from _units(f"{name}.{child_name}" if name else child_name, child, known)
-
-
-def _recorder(engine: Engine, layer: Layer) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    def repeat(module: nn.Module, args: Any, kwargs: Any) -> Any:
-        count = engine.recording
-        if count is None or not layer.shared:
-            return None
-        return tree_map(lambda x: x.expand(count, *x.shape[1:]), (args, kwargs))
-
-    def record(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor | None:
-        count = engine.recording
-        if count is None or not output.requires_grad:
-            return None
-        x = args[0] if args else kwargs["input"]
-        if len(x) != count:
-            raise Refused(
-                f"layer {layer.name!r} is not given one row for each example: keep the examples "
-                "in the first dimension."
-            )
-        if output._is_view():
-            # An operation in place would replace the history of a view, and our place in it.
-            output = torch.ops.aten._unsafe_view(output, output.shape)
-        layer.calls.append(Call(x, x._version, get_gradient_edge(output)))
-        return output
-
-    return repeat, record
-
-
-def _edges(unit: Unit) -> Iterator[Any]:
-    if isinstance(unit, Layer):
-        for call in unit.calls:
-            yield call.output
-    else:
-        for copies in unit.copies:
-            yield from copies.values()
-
-
-def _joined(groups: list[set[nn.Parameter]]) -> list[set[nn.Parameter]]:
-    """Layers as clipping groups; layers that share a parameter are one group."""
-    found: list[set[nn.Parameter]] = []
-    for group in groups:
-        touching = [other for other in found if other & group]
-        found = [other for other in found if not other & group]
-        found.append(group.union(*touching))
-    return found

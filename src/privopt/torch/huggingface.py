@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from accelerate.utils import DistributedType
 from torch import Tensor
 from torch.utils.data import DataLoader
 from transformers import Trainer
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from privopt.noise.random_numbers import same_random_numbers
 from privopt.privacy.budget import Refused
 from privopt.torch.losses import LossFunction
 from privopt.torch.prepare import make_private
@@ -26,6 +29,50 @@ WHOLE = (DistributedType.NO, DistributedType.MULTI_CPU, DistributedType.MULTI_GP
 def label_loss(output: Any, labels: Tensor) -> Tensor:
     """Cross-entropy of one label for each example, from the logits of a classifier."""
     return F.cross_entropy(output.logits, labels, reduction="none")
+
+
+def causal_loss(output: Any, labels: Tensor) -> Tensor:
+    """Mean cross-entropy of the tokens of each example, each predicted from those before it.
+
+    Labels below zero do not count; an example without any other has loss zero.
+    """
+    logits, goals = output.logits[:, :-1], labels[:, 1:]
+    counts = goals >= 0
+    each = F.cross_entropy(logits.mT.float(), goals.clamp_min(0), reduction="none")
+    return (each * counts).sum(1) / counts.sum(1).clamp_min(1)
+
+
+def is_causal(model: Any) -> bool:
+    """Whether a model predicts each token from those before it."""
+    model = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return type(model).__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+
+
+PACKED = "a row may hold parts of several texts: what is protected is a row, not a text"
+TEXTS = "each text is in one row of the data set"
+PACKS = (
+    "a row of the data set holds several texts laid end to end, and the guarantee would be that of "
+    'a row: give each text a row of its own, or say packing="rows" if a row is what is protected.'
+)
+
+
+def check_unpacked(rows: Iterable[Any], ends: Collection[int]) -> None:
+    """Refuse rows with several texts: positions that begin again, or tokens after the end of one.
+
+    Padding after the end is one token again and again; so are several tokens that end a text.
+    """
+    for row in rows:
+        if any(name in row for name in ("cu_seq_lens_q", "seq_idx")):
+            raise Refused(PACKS)
+        places = row.get("position_ids")
+        if places is not None and bool((torch.as_tensor(places).diff() < 0).any()):
+            raise Refused(PACKS)
+        words = torch.as_tensor(row["input_ids"])
+        for end in ends:
+            after = words[1:][(words == end).cummax(0).values[:-1]]
+            after = after[after != end]
+            if len(after) and bool((after != after[0]).any()):
+                raise Refused(PACKS)
 
 
 class PrivateTrainer(Trainer):
@@ -48,8 +95,13 @@ class PrivateTrainer(Trainer):
         As those of ``Trainer``.
     private : dict
         Budget and choices of ``make_private``: epsilon, delta, clip_norm, noise and so on.
-    loss : callable, default=label_loss
-        From the model's output and the batch's ``labels`` to one loss for each example.
+    loss : callable, optional
+        From the model's output and the batch's ``labels`` to one loss for each example:
+        ``causal_loss`` for a causal language model, else ``label_loss``.
+    packing : {"refused", "rows"}, default="refused"
+        Rows of a causal language model that hold several texts are refused: the data set is read
+        once beforehand. ``"rows"`` states that a row is what is protected, whatever it holds, and
+        so does the certificate.
     """
 
     private: PrivateTraining | None = None
@@ -58,11 +110,16 @@ class PrivateTrainer(Trainer):
         self,
         *arguments: Any,
         private: dict[str, Any],
-        loss: LossFunction = label_loss,
+        loss: LossFunction | None = None,
+        packing: str = "refused",
         **keywords: Any,
     ) -> None:
         super().__init__(*arguments, **keywords)
-        self._choices, self._loss = private, loss
+        if packing not in ("refused", "rows"):
+            raise ValueError(f'packing must be "refused" or "rows", got {packing!r}.')
+        self._causal, self._packing = is_causal(self.model), packing
+        usual = causal_loss if self._causal else label_loss
+        self._choices, self._loss = private, usual if loss is None else loss
         chosen = self.args
         if chosen.gradient_accumulation_steps != 1:
             raise ValueError(
@@ -91,6 +148,8 @@ class PrivateTrainer(Trainer):
     def get_train_dataloader(self) -> Any:
         """The private batches; the run begins here."""
         if self.private is None:
+            if self._causal and self._packing == "refused":
+                self._check_unpacked()
             loader = DataLoader(
                 self.train_dataset,  # type: ignore[arg-type]
                 batch_size=self.args.train_batch_size * self.args.world_size,
@@ -105,7 +164,17 @@ class PrivateTrainer(Trainer):
                 epochs=int(self.args.num_train_epochs),
                 **self._choices,
             )
+            if self._causal:
+                self.private.assume(TEXTS if self._packing == "refused" else PACKED)
         return self.private.loader
+
+    def _check_unpacked(self) -> None:
+        ends = getattr(self.model.config, "eos_token_id", None)  # type: ignore[union-attr]
+        ends = ends if isinstance(ends, (list, tuple)) else [ends]
+        data: Any = self.train_dataset
+        rows = (data[i] for i in range(len(data)))
+        with same_random_numbers():
+            check_unpacked(rows, [end for end in ends if end is not None])
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """Noisy gradients; zero stands for the loss, which is private."""

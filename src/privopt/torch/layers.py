@@ -7,13 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from privopt.torch.convolutions import convolution
-from privopt.torch.pieces import Dense, Outer, Piece, Rows, Rule
-
-
-def linear(layer: nn.Linear, x: Tensor, g: Tensor) -> list[tuple[Tensor | None, Piece]]:
-    g = g.reshape(len(g), 1, -1, g.shape[-1])
-    weight = Outer(g, x.reshape(len(x), 1, -1, x.shape[-1]))
-    return [(layer.weight, weight), (layer.bias, Dense(g.sum((1, 2))))]
+from privopt.torch.pieces import Dense, Piece, Rows, Rule
+from privopt.torch.recognised import linear, recognised
 
 
 def embedding(layer: nn.Embedding, x: Tensor, g: Tensor) -> list[tuple[Tensor | None, Piece]]:
@@ -64,10 +59,11 @@ RULES: dict[type[nn.Module], Rule] = {
 
 
 def rule_for(module: nn.Module) -> Rule | None:
-    """The rule of a layer's type; of a subclass only if it computes what its parent computes."""
+    """The rule of a layer's type; of others by what they compute."""
     for kind, rule in RULES.items():
         if isinstance(module, kind):
             own = {name for name, _ in module.named_parameters(recurse=False)}
             plain = own <= {"weight", "bias"} and not list(module.children())
-            return rule if plain and type(module).forward is kind.forward else None
-    return None
+            if plain and type(module).forward is kind.forward:
+                return rule
+    return recognised(module)

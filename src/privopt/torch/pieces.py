@@ -39,6 +39,10 @@ class Piece(Protocol):
         """The same with zeros for the dropped examples, whatever they held."""
         ...
 
+    def folded(self, views: int) -> Piece:
+        """So many rows in a row are one example: their gradients add up."""
+        ...
+
 
 Rule = Callable[[Any, Tensor, Tensor], list[tuple[Tensor | None, Piece]]]
 """From a layer, its input and its output gradient to a piece for each of its parameters."""
@@ -61,6 +65,9 @@ class Dense:
 
     def without(self, dropped: Tensor) -> Dense:
         return Dense(blank(self.rows, dropped))
+
+    def folded(self, views: int) -> Dense:
+        return Dense(self.rows.unflatten(0, (-1, views)).sum(1))
 
 
 @dataclass
@@ -108,6 +115,13 @@ class Outer:
     def without(self, dropped: Tensor) -> Outer:
         return Outer(blank(self.outputs, dropped), blank(self.inputs, dropped))
 
+    def folded(self, views: int) -> Outer:
+        factors = [
+            factor.unflatten(0, (-1, views)).movedim(1, 2).flatten(2, 3)
+            for factor in (self.outputs, self.inputs)
+        ]
+        return Outer(*factors)
+
 
 def direct(places: int, wide: int, deep: int) -> bool:
     """Whether gradients of so many places, outputs and inputs are cheaper than their products."""
@@ -146,6 +160,12 @@ class Rows:
     def without(self, dropped: Tensor) -> Rows:
         return Rows(self.places, blank(self.vectors, dropped), self.height)
 
+    def folded(self, views: int) -> Rows:
+        places, vectors = (
+            x.unflatten(0, (-1, views)).flatten(1, 2) for x in (self.places, self.vectors)
+        )
+        return Rows(places, vectors, self.height)
+
 
 def squared_norms(pieces: list[Piece]) -> Tensor:
     """Squared norm, for each example, of the sum of what ``merged`` has left of one parameter."""
@@ -166,10 +186,14 @@ def merged(pieces: list[Piece]) -> list[Piece]:
     found: list[Piece] = [piece for piece in pieces if not isinstance(piece, (Rows, Outer))]
     if len(found) > 1:
         found = [Dense(torch.stack([piece.dense() for piece in found]).sum(0))]
-    if tables:
+    if len(tables) == 1:
+        found += tables
+    elif tables:
         places = torch.cat([piece.places for piece in tables], 1)
         found.append(Rows(places, torch.cat([p.vectors for p in tables], 1), tables[0].height))
-    if products:
+    if len(products) == 1:
+        found += products
+    elif products:
         outputs = torch.cat([piece.outputs for piece in products], 2)
         found.append(Outer(outputs, torch.cat([piece.inputs for piece in products], 2)))
     if len(found) > 1 and not _tied(found):

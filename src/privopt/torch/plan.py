@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from privopt.privacy import Budget, Neighbouring
 from privopt.privacy.amplified import compare_bands, cyclic_multiplier
+from privopt.privacy.batches import allocated_multiplier
 from privopt.privacy.factorizations import Factorization, Independent, Restarts, compare, named
 from privopt.privacy.participation import Participation
 from privopt.privacy.profiles import gaussian_mu
@@ -46,6 +47,9 @@ def choose_plan(
     choose_batches(noise, batches, budget.neighbouring)
     steps_per_epoch = -(-records // batch_size)
     steps = epochs * steps_per_epoch
+    if batches == "allocated":
+        multiplier = allocated_multiplier(budget, steps_per_epoch, epochs)
+        return _sampled(Independent(steps), 1, multiplier, batches)
     rule = Participation.epochs(epochs, steps_per_epoch)
     if noise != "auto":
         named(noise, steps, rule)  # refuses a name it does not know
@@ -83,8 +87,12 @@ def choose_plan(
 
 def choose_batches(noise: str, batches: str, neighbouring: Neighbouring) -> str:
     """Poisson batches where there is a choice; refuses a pair that no theorem covers."""
-    if batches not in ("auto", "poisson", "fixed"):
-        raise ValueError(f"batches must be auto, poisson or fixed, got {batches!r}.")
+    if batches not in ("auto", "poisson", "fixed", "allocated"):
+        raise ValueError(f"batches must be auto, poisson, fixed or allocated, got {batches!r}.")
+    if batches == "allocated":
+        if noise not in ("auto", "independent"):
+            raise ValueError(f"allocated batches amplify independent noise only, not {noise}.")
+        return batches
     if batches == "fixed" and neighbouring == "add_remove":
         raise ValueError(
             "fixed batches shift when a record is added or removed: use neighbouring="
@@ -105,8 +113,10 @@ def _fixed(name: str, steps: int, rule: Participation) -> Factorization:
     return named(name, steps, rule)
 
 
-def _sampled(factorization: Factorization, groups: int, multiplier: float) -> TrainingPlan:
+def _sampled(
+    factorization: Factorization, groups: int, multiplier: float, batches: str = "poisson"
+) -> TrainingPlan:
     error = factorization.errors(multiplier**2)[1]
     if groups == 1:  # one band is no correlation
         factorization = Independent(factorization.steps)
-    return TrainingPlan(factorization.name, "poisson", groups, multiplier, factorization, error)
+    return TrainingPlan(factorization.name, batches, groups, multiplier, factorization, error)

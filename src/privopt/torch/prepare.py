@@ -21,6 +21,7 @@ from privopt.privacy import Budget, Neighbouring, Refused
 from privopt.privacy.factorizations import Independent
 from privopt.torch.apart import Apart
 from privopt.torch.batches import (
+    Allocated,
     FixedOrder,
     PoissonBatches,
     PrivateLoader,
@@ -72,6 +73,7 @@ def make_private(
     user_ids: Any = None,
     rows_per_user: int | None = None,
     user_clipping: str = "together",
+    views: int = 1,
     microbatch: int | None = None,
     compile: bool | str = False,
     examples: str = "checked",
@@ -108,9 +110,11 @@ def make_private(
     noise : str, default="auto"
         ``independent`` (DP-SGD), ``banded``, ``blt``, ``honaker``, ``tree`` or ``sqrt_toeplitz``
         (DP-FTRL). ``auto`` takes what adds the least noise to the running sums of gradients.
-    batches : {"auto", "poisson", "fixed"}, default="auto"
+    batches : {"auto", "poisson", "fixed", "allocated"}, default="auto"
         ``poisson``: secret coins, amplified; independent and banded noise only. ``fixed``: the same
-        batches in every epoch. ``auto`` takes Poisson where there is a choice.
+        batches in every epoch. ``allocated``: each record in one random batch of each epoch,
+        amplified; independent noise, not under replace_one. ``auto`` takes Poisson where there is a
+        choice.
     clipping : {"flat", "per_layer", "automatic"}, default="flat"
         See ``Clip``.
     n_public : int, optional
@@ -123,6 +127,9 @@ def make_private(
         With ``user_ids``: so many rows of a user at most enter a step, chosen anew each time.
     user_clipping : {"together", "rows"}, default="together"
         See ``privopt.torch.users``; ``rows`` is faster, ``together`` is better where rows differ.
+    views : int, default=1
+        Views of each example, such as random crops, in the second dimension of what the model is
+        given: their gradients are averaged before the clip, at the same noise and epsilon.
     microbatch : int, optional
         Largest number of examples at a time, for memory. Noise is added once per step.
     compile : bool or str, default=False
@@ -163,7 +170,7 @@ def make_private(
     set in each) S_t is the sum over all of them, and each coordinate of it is given noise once, by
     the process that owns it: together they release one Gaussian of the whole vector.
     """
-    for name, value in (("epochs", epochs), ("microbatch", microbatch)):
+    for name, value in (("epochs", epochs), ("microbatch", microbatch), ("views", views)):
         if value is not None and not (isinstance(value, Integral) and value >= 1):
             raise ValueError(f"{name} must be a positive integer, got {value!r}.")
     if not isinstance(compile, (bool, str)):
@@ -190,11 +197,12 @@ def make_private(
     users = _users(loader, user_ids, rows_per_user, user_clipping, iterable)
     if users is not None:
         alone = {"microbatch": microbatch, "compile": compile, "loss_curve": loss_curve}
+        alone["views"] = views > 1
         if wish := next((name for name, value in alone.items() if value), None):
             raise ValueError(f"{wish} is for records: drop it, or user_ids.")
         unit = "user" if unit == "record" else unit
     parts = 1 if users is None else users.parts
-    engine = Engine(model, Clip(float(clip_norm) / parts, clipping))
+    engine = Engine(model, Clip(float(clip_norm) / parts, clipping), int(views))
     check_optimizers(engine, optimizers)
     batch_size = int(loader.batch_size or 1)
     records, count = _sizes(loader, neighbouring, n_public, batch_size, users)
@@ -210,6 +218,8 @@ def make_private(
         schedule = Passes(count, batch_size)
     elif plan.batches == "fixed":
         schedule = FixedOrder(count, batch_size, source)
+    elif plan.batches == "allocated":
+        schedule = Allocated(count, records, batch_size, source)
     else:
         schedule = PoissonBatches(count, records, batch_size, plan.groups, source)
     schedule.parts = parts
@@ -309,7 +319,7 @@ def _of_passes(
     noise: str, batches: str, neighbouring: Neighbouring, processes: Processes
 ) -> tuple[str, str]:
     """Noise and batches of a data set that is read from its beginning."""
-    if noise not in ("auto", "independent") or batches == "poisson":
+    if noise not in ("auto", "independent") or batches in ("poisson", "allocated"):
         raise ValueError(
             "an IterableDataset is read in its own order: no coin draws its batches, and no record "
             'keeps its place. Use noise="independent" and batches="fixed", or a data set with a '
@@ -345,6 +355,8 @@ def _planned(
     budget = Budget(1.0 if epsilon is None else epsilon, delta, neighbouring, unit)
     if budget.pure:
         raise ValueError("Gaussian noise needs delta > 0: take a value well below 1/n.")
+    if batches == "allocated" and (epsilon is None or epochs is None):
+        raise ValueError("allocated batches are planned for an epsilon: give epsilon and epochs.")
     per_epoch, rate = -(-records // batch_size), min(1.0, batch_size / records)
     if epochs is None:
         chosen = 1.0 if multiplier is None else float(multiplier)

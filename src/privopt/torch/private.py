@@ -39,6 +39,7 @@ from privopt.torch.probe import check_memory, probe
 from privopt.torch.processes import Processes
 from privopt.torch.resumable import Resumable
 from privopt.torch.users import Users
+from privopt.torch.views import LossOfViews
 from privopt.torch.watch import Watch
 
 GUARD = "_privopt_guard"
@@ -72,8 +73,8 @@ class PrivateTraining(Resumable):
         curve: LossCurve | None,
         users: Users | None = None,
     ) -> None:
-        self.model, self.loader = engine.model, loader
-        self.optimizers = tuple(optimizers)
+        self.model, self.loader = engine.given_model, loader
+        self.optimizers, self._of_views = tuple(optimizers), LossOfViews(engine.views)
         self.budget, self.plan, self.users = budget, plan, users
         self._engine, self._schedule = engine, schedule
         self._microbatch, self._assumptions = microbatch, assumptions
@@ -159,8 +160,8 @@ class PrivateTraining(Resumable):
 
     @property
     def run_by_example(self) -> tuple[str, ...]:
-        """Parts of the model that no rule covers, once the first step has shown them: slower."""
-        return tuple(unit.name for unit in self._engine.units if isinstance(unit, Part))
+        """Parts on copies of most of their parameters, as the first step has shown: slower."""
+        return tuple(u.name for u in self._engine.units if isinstance(u, Part) and u.slow)
 
     @property
     def expected_batch_size(self) -> float:
@@ -206,6 +207,7 @@ class PrivateTraining(Resumable):
             self._gradients.check_used()
         self._begin()
         goals = targets if isinstance(targets, tuple) else (targets,)
+        loss = self._of_views(loss)
 
         def paid() -> Tensor:
             count, size = self._checked(inputs, keywords, goals)
@@ -298,7 +300,7 @@ class PrivateTraining(Resumable):
         """Try the model on made-up inputs, once for each way in which it is called."""
         key = self._manner(inputs, keywords)
         if key not in self._probed:
-            check_memory(self._belongings, self.model, inputs, keywords)
+            check_memory(self._belongings, self._engine.model, inputs, keywords)
             with self._belongings.kept(look=True):
                 probe(self._engine, inputs, keywords)
             self._probed.add(key)
@@ -373,8 +375,12 @@ class PrivateTraining(Resumable):
             self._run.settle(found)
         return found
 
+    def assume(self, *statements: str) -> None:
+        """State more in the certificate, as those who prepare the records may have to."""
+        self._assumptions += statements
+
     def settings(self) -> dict[str, Any]:
-        """Public numbers of the run, as plain JSON values."""
+        """Public numbers of the run."""
         return {
             "noise": self.plan.noise,
             "noise_multiplier": self.plan.noise_multiplier,
@@ -388,6 +394,7 @@ class PrivateTraining(Resumable):
             "clipping": self._engine.clip.kind,
             "examples": "checked" if self._apart is None else "apart",
             "parameters": self._engine.size,
+            **({} if self._engine.views == 1 else {"views": self._engine.views}),
             **({} if self._curve is None else {"loss_curve": self._curve.bound}),
             **({} if self.users is None else self.users.settings()),
         }

@@ -6,33 +6,36 @@ data, and the model is left as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from privopt.noise.random_numbers import luck, same_random_numbers
 from privopt.privacy.budget import Refused
 from privopt.torch.belongings import Belongings, attributes_kept
+from privopt.torch.by_example import Part
 from privopt.torch.clip import Clip
-from privopt.torch.engine import Engine, Layer, Part, _edges
+from privopt.torch.engine import Engine
 from privopt.torch.exchange import kept
 from privopt.torch.made_up import called, made_up, skeleton, with_other
-from privopt.torch.rounding import HALF, WIDE_MARGIN
-from privopt.torch.structure import same_values
+from privopt.torch.recording import without_caches
+from privopt.torch.rounding import WIDE_MARGIN
+from privopt.torch.seen import Seen, differ, kept_modes, length, run, title, unlike
+from privopt.torch.units import Layer, edges_of
 
 SIZES = (3, 5)
 """Two batch sizes: what grows from one to the other is a batch dimension, whatever its length."""
 SCALES = ((1.0, 4), (0.02, 3), (30.0, 5), (1.0, 16))
 """Sizes of made-up numbers and of batches that are tried further."""
 Restore = Callable[[], None]
+ROUNDS = 12
+"""How often modules around a layer are tried, from the inside out."""
 LUCKY = 32
 """Seeds for a model that draws random numbers: a coin of one in ten shows with 97 percent."""
-HALF_SHARE = 3e-2
 
 
 def probe(engine: Engine, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
@@ -40,7 +43,7 @@ def probe(engine: Engine, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> 
 
     What cannot be settled is run example by example, where nothing can be mixed.
     """
-    with kept(engine.model) as reached:
+    with kept(engine.model) as reached, without_caches(engine.configs):
         _probe(engine, inputs, keywords, reached.restore)
 
 
@@ -51,15 +54,23 @@ def _probe(
     first = made_up(shapes, SIZES[0])
     try:
         with attributes_kept(engine.model):  # what the first run leaves behind, the second sees
-            small, again = _run(engine, first), _run(engine, first)
-        if _differ(small, again, _unlike):
+            small, again = run(engine, first), run(engine, first)
+        if differ(small, again, unlike):
             raise Refused(
                 "the model gives another output for the same made-up inputs: it remembers what it "
                 "has seen, or draws random numbers that torch does not know of."
             )
         restore()  # from here on each try begins as the first one did
-        settled = _settle(engine, small, _run(engine, made_up(shapes, SIZES[1])))
-        if settled and _rehearsed(engine, shapes):
+        for _ in range(ROUNDS):
+            settled = _settle(engine, small, run(engine, made_up(shapes, SIZES[1])))
+            if settled is None and _rehearsed(engine, shapes):
+                settled = _unmapped(engine)
+            if not settled:
+                break
+            settled()
+            restore()
+            small = run(engine, first)
+        if settled is None and _rehearsed(engine, shapes):
             _check_forward(engine, first, small, restore)
             _check_further(engine, shapes, small.lucky, restore)
             _check_left_out(engine, shapes, small.lucky, restore)
@@ -93,23 +104,23 @@ def check_memory(
         return  # made-up inputs do not suit this model
 
 
-def _check_forward(engine: Engine, made: Any, small: _Seen, restore: Restore) -> None:
+def _check_forward(engine: Engine, made: Any, small: Seen, restore: Restore) -> None:
     """Refuse a model in which a row sees another one."""
     size = SIZES[0]
     for row in range(size):
         others = [i for i in range(size) if i != row]
 
         restore()
-        _check_same(small, _run(engine, tree_map(with_other(row), made)), size, others)
+        _check_same(small, run(engine, tree_map(with_other(row), made)), size, others)
 
 
-def _check_same(one: _Seen, other: _Seen, size: int, rows: list[int]) -> None:
+def _check_same(one: Seen, other: Seen, size: int, rows: list[int]) -> None:
     """Refuse other values in these rows."""
 
     def depends(a: Tensor, b: Tensor) -> bool:
-        return _length(a) == size and a.shape == b.shape and _unlike(a[rows], b[rows])
+        return length(a) == size and a.shape == b.shape and unlike(a[rows], b[rows])
 
-    name = _differ(one, other, depends)
+    name = differ(one, other, depends)
     if name:
         raise Refused(
             f"{name} sees other examples than its own: a layer before it mixes the "
@@ -126,9 +137,9 @@ def _check_further(engine: Engine, shapes: Any, lucky: bool, restore: Restore) -
         made = made_up(shapes, size, scale, seed + 1)
         try:
             restore()
-            seen = _run(engine, made, seed + 1)
+            seen = run(engine, made, seed + 1)
             restore()
-            other = _run(engine, tree_map(with_other(row, seed), made), seed + 1)
+            other = run(engine, tree_map(with_other(row, seed), made), seed + 1)
         except Refused:
             raise
         except Exception:
@@ -146,19 +157,19 @@ def _check_left_out(engine: Engine, shapes: Any, lucky: bool, restore: Restore) 
     cut = tree_map(lambda x: x[:few] if isinstance(x, Tensor) else x, made)
     try:
         restore()
-        whole = _run(engine, made)
+        whole = run(engine, made)
         restore()
-        part = _run(engine, cut)
+        part = run(engine, cut)
     except Refused:
         raise
     except Exception:
         return
 
     def depends(a: Tensor, b: Tensor) -> bool:
-        both = _length(a) == size and _length(b) == few and a.shape[1:] == b.shape[1:]
-        return both and _unlike(a[:few], b, 10)
+        both = length(a) == size and length(b) == few and a.shape[1:] == b.shape[1:]
+        return both and unlike(a[:few], b, 10)
 
-    name = _differ(whole, part, depends)
+    name = differ(whole, part, depends)
     if name:
         raise Refused(
             f"{name} sees how many examples there are: a layer before it mixes the examples of a "
@@ -182,33 +193,38 @@ def _check_backward(engine: Engine, made: Any, seed: int, restore: Restore) -> b
             lucky.append(luck(device) != start)
             return found
 
-    with _kept(engine.model):
+    with kept_modes(engine.model):
         try:
-            with same_random_numbers(device, seed), torch.enable_grad(), engine._record(size):
+            with (
+                same_random_numbers(device, seed),
+                torch.enable_grad(),
+                engine.recorder.recorded(engine.units, size),
+            ):
                 start = luck(device)
                 losses = _waves(called(engine.model, made), size)
                 lucky.append(luck(device) != start)
-            names = [unit.name for unit in engine.units for _ in _edges(unit)]
-            edges: list[Any] = [edge for unit in engine.units for edge in _edges(unit)]
+            names = [unit.name for unit in engine.units for _ in edges_of(unit)]
+            edges: list[Any] = [edge for unit in engine.units for edge in edges_of(unit)]
             weights = torch.ones_like(losses).expand(size + 1, size).clone()
             weights[1:] += 2 * torch.eye(size).to(weights)  # another loss for each in turn
-            plain, *turns = [turn(row) for row in weights]
+            with engine.recorder.again(engine.units, size):
+                plain, *turns = [turn(row) for row in weights]
         finally:
             engine.forget()
     for row, found in enumerate(turns):
         others = [i for i in range(size) if i != row]
         for name, a, b in zip(names, plain, found, strict=True):
-            if a is not None and b is not None and _unlike(a[others], b[others]):
+            if (
+                a is not None
+                and b is not None
+                and unlike(a.reshape(size, -1)[others], b.reshape(size, -1)[others])
+            ):
                 raise Refused(
-                    f"the gradient at {_title(name)} depends on the losses of other examples: a "
+                    f"the gradient at {title(name)} depends on the losses of other examples: a "
                     "layer after it mixes them on the way back, and clipping cannot bound what "
                     "one of them moves."
                 )
     return any(lucky)
-
-
-def _title(name: str) -> str:
-    return f"layer {name!r}" if name else "the model"
 
 
 def _rehearsed(engine: Engine, shapes: Any) -> bool:
@@ -222,7 +238,7 @@ def _rehearsed(engine: Engine, shapes: Any) -> bool:
         return _waves(output, size)
 
     engine.known.add(engine.mark(loss))
-    with _kept(model):
+    with kept_modes(model):
         if any(isinstance(unit, Part) for unit in engine.units):
             model.eval()  # dropout draws in another order there, and two runs must agree
         try:
@@ -253,146 +269,44 @@ def _waves(output: Any, size: int) -> Tensor:
     return (flat * waves.view_as(flat)).sum(1)
 
 
-class _Seen(TorchFunctionMode):
-    """Calls of the engine's layers and parts, and parameters that are used outside of them."""
-
-    def __init__(self, engine: Engine) -> None:
-        super().__init__()
-        self.names: list[str] = []
-        self.values: list[list[Tensor]] = []
-        self.units: list[Layer | Part] = []
-        self.stray = self.lucky = False
-        self._inside: list[nn.Module] = []
-        self._owners: dict[int, list[nn.Module]] = {}
-        for unit in engine.units:
-            for parameter in unit.parameters():
-                self._owners.setdefault(id(parameter), []).append(unit.module)
-
-    def note(self, unit: Layer | Part) -> list[Any]:
-        def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
-            self._inside.append(module)
-            tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-            self.units.append(unit)
-            self.names.append(_title(unit.name))
-            self.values.append(tensors)
-
-        def leave(module: nn.Module, args: Any, output: Any) -> None:
-            self._inside.remove(module)
-
-        module = unit.module
-        return [
-            module.register_forward_pre_hook(enter, with_kwargs=True),
-            module.register_forward_hook(leave),
-        ]
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if not self.stray and any(isinstance(x, Tensor) for x in tree_leaves(result)):
-            for leaf in tree_leaves((args, kwargs)):
-                owners = self._owners.get(id(leaf)) if isinstance(leaf, nn.Parameter) else None
-                if owners and not any(owner in self._inside for owner in owners):
-                    self.stray = True
-        return result
-
-
-def _run(engine: Engine, made: Any, seed: int = 0) -> _Seen:
-    """What the layers and the output see, without gradients."""
-    model, seen, device = engine.model, _Seen(engine), engine.parameters[0].device
-    hooks = [hook for unit in engine.units for hook in seen.note(unit)]
-    with _kept(model) as before, same_random_numbers(device, seed), torch.no_grad():
-        try:
-            start = luck(device)
-            with seen:
-                output = called(model, made)
-            seen.lucky = luck(device) != start
-        finally:
-            for hook in hooks:
-                hook.remove()
-            engine.forget()
-        for name, buffer in model.named_buffers():
-            if not _same_buffer(buffer, *before.get(name, (None, None, 0))):
-                raise Refused(
-                    f"buffer {name!r} changes when the model runs: what it learns from examples "
-                    "would leave without noise. Freeze it, or use a layer without statistics."
-                )
-    seen.names.append("the output")
-    seen.values.append([leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)])
-    return seen
-
-
-def _same_buffer(now: Tensor, then: Tensor | None, value: Tensor | None, version: int) -> bool:
-    """Neither written to, nor replaced by another one with other values. Batch normalisation
-    writes to its statistics without a new version."""
-    if now is then and now._version != version:
-        return False
-    return value is not None and same_values(now, value)
-
-
-def _differ(one: _Seen, other: _Seen, unlike: Callable[[Tensor, Tensor], bool]) -> str | None:
-    """The first place at which two runs are unlike each other."""
-    if one.names != other.names:
-        return "the model"
-    for name, these, those in zip(one.names, one.values, other.values, strict=True):
-        if len(these) != len(those) or any(map(unlike, these, those)):
-            return name
-    return None
-
-
-def _unlike(a: Tensor, b: Tensor, wider: float = 1.0) -> bool:
-    """Up to rounding, which depends on the largest numbers around; devices add up in any order."""
-    if a.shape != b.shape:
-        return True
-    wide = torch.complex128 if a.is_complex() else torch.float64
-    share = wider * (1e-5 if a.device.type == "cpu" else 1e-3)
-    if a.dtype in HALF or b.dtype in HALF or torch.is_autocast_enabled(a.device.type):
-        share = HALF_SHARE
-    finite = a[a.isfinite()].abs()
-    room = 1e-6 + (share * float(finite.max()) if finite.numel() else 0.0)
-    return not torch.allclose(a.to(wide), b.to(wide), 1e-4, room, equal_nan=True)
-
-
-def _settle(engine: Engine, small: _Seen, large: _Seen) -> bool:
-    """Whether every call can be told apart into examples."""
-    if small.stray or len(small.units) != len(large.units):
-        return False
+def _settle(engine: Engine, small: Seen, large: Seen) -> Callable[[], None] | None:
+    """None if every call can be told apart into examples; else what to try next."""
+    stray = small.stray | large.stray
+    if stray:
+        return partial(engine.copy, stray)
+    whole = engine.run_example_by_example
+    if len(small.units) != len(large.units):
+        return whole
     patterns: dict[int, set[tuple[bool, ...]]] = {}
+    unsettled: dict[str, None] = {}
     for unit, one, other in zip(small.units, small.values, large.values, strict=False):
-        sizes = [(_length(a), _length(b)) for a, b in zip(one, other, strict=True)]
+        sizes = [(length(a), length(b)) for a, b in zip(one, other, strict=True)]
         if isinstance(unit, Layer):
             if sizes == [(1, 1)]:
                 unit.shared = True
-            if sizes != [(1, 1) if unit.shared else SIZES]:
-                return False
+            here = (1, 1) if unit.shared else SIZES
+            if any(size != here for size in sizes) or not sizes:
+                unsettled[unit.name] = None
             continue
         if any(size != SIZES and size[0] != size[1] for size in sizes):
-            return False
+            unsettled[unit.name] = None
         pattern = tuple(size == SIZES for size in sizes)
         patterns.setdefault(id(unit), set()).add(pattern)
         unit.batched = pattern
-    return all(len(found) == 1 and any(*found) for found in patterns.values())
+        if len(patterns[id(unit)]) > 1 or not any(pattern):
+            unsettled[unit.name] = None
+    if not unsettled:
+        return None
+    return whole if "" in unsettled else partial(engine.lift, list(unsettled))
 
 
-def _length(x: Tensor) -> int:
-    return len(x) if x.dim() else -1
+def _unmapped(engine: Engine) -> Callable[[], None] | None:
+    """Try the modules around parts that cannot be mapped over examples."""
+    parts = [unit for unit in engine.units if isinstance(unit, Part)]
+    names = [part.name for part in parts if part.name and _costly(part)]
+    return partial(engine.lift, names) if names else None
 
 
-@contextmanager
-def _kept(model: nn.Module) -> Iterator[dict[str, tuple[Tensor, Tensor, int]]]:
-    """Modes and buffers of a model, put back afterwards; gives each buffer with its value."""
-    modes = [(module, module.training) for module in model.modules()]
-    owners = [(module, dict(module._buffers)) for module in model.modules()]
-    before = {name: (b, b.clone(), b._version) for name, b in model.named_buffers()}
-    try:
-        yield before
-    finally:
-        for module, training in modes:
-            module.training = training
-        for module, own in owners:
-            module._buffers.clear()
-            module._buffers.update(own)
-        with torch.no_grad():
-            for buffer, value, _ in before.values():
-                if not same_values(buffer, value):
-                    buffer.copy_(value)
+def _costly(part: Part) -> bool:
+    """Whether a part runs one by one although layers in it have rules."""
+    return part.one_by_one and len(part.trained()) > len(part.parameters())

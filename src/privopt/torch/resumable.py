@@ -59,6 +59,7 @@ class Resumable:
         state dicts of their own. In several processes it is the state of this one alone, with the
         noise of its share: save that of each of them, or ``state_dicts`` once.
         """
+        self._check_between_epochs(self.steps_done)
         self._legs.hand_over(self.steps_done)
         processes, share = self._processes, self._processes.shares(self._width)
         drawn = torch.from_numpy(np.array(self._schedule.state()))
@@ -78,6 +79,14 @@ class Resumable:
             "curve": None if self._curve is None else self._curve.state(),
             "noise": self._run.noise_state(self._mechanism) if correlated else None,  # type: ignore
         }
+
+    def _check_between_epochs(self, done: int) -> None:
+        """Records keep the batch that they are allocated to until the epoch ends."""
+        if self._schedule.sampling.turns and done % self._schedule.steps_per_epoch:
+            raise Refused(
+                "the places of an epoch are a secret that no state may hold: save when an epoch "
+                "with allocated batches is over."
+            )
 
     def state_dicts(self) -> list[dict[str, Any]]:
         """The states of all processes, for one file. All of them call it together; process 0 is
@@ -100,6 +109,7 @@ class Resumable:
                 raise Refused("this state was written with other settings or another budget.")
         state = joined(states, own)
         done = int(state["steps_done"])
+        self._check_between_epochs(done)
         if not 0 <= done <= self.steps or state["average"].shape != self._like.shape:
             raise Refused("this is not the state of such a run.")
         if self._processes.first:

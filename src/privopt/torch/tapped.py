@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from privopt.torch.by_example import Part
-from privopt.torch.engine import Call, Layer, Unit
+from privopt.torch.units import Call, Layer, Unit
 
 OTHERS = "a layer is called in another way than on made-up inputs."
 SPATIAL = (_ConvNd, nn.GroupNorm)
@@ -121,7 +121,7 @@ def tapped(
         if isinstance(unit, Layer):
             found += gradients.get(id(unit), [])
         else:
-            own = unit.trained()
+            own = unit.own()
             unit.copies.append(dict.fromkeys(own))  # type: ignore[arg-type]
             found += [left.pop(p, None) for p in own.values()]  # the whole gradient, once
     return found
