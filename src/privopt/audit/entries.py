@@ -1,6 +1,6 @@
 """Every public way into the library, as an audit runs it, with parameters drawn over their range.
 
-``ENTRIES`` and ``RELEASES_NOTHING`` name together everything in ``privopt.__all__``: a test refuses
+``ENTRIES`` and ``releases_nothing`` name together everything in ``privopt.__all__``: a test refuses
 a new public name that is in neither.
 """
 
@@ -46,28 +46,6 @@ class Call:
     pairs: list[Pair]
     said: str
     """The parameters, in words."""
-
-
-RELEASES_NOTHING = {
-    "__version__": "a text",
-    "BoundedScaler": "learns nothing: its parameters are declared bounds",
-    "Budget": "public numbers",
-    "Certificate": "a statement about releases that were made",
-    "Ledger": "keeps budgets and sees no records",
-    "Participation": "a public rule",
-    "PrivacyWarning": "a warning",
-    "Problem": "public facts",
-    "Refused": "an error",
-    "SplineFeatures": "learns nothing: knots are equal between declared bounds",
-    "auto": "sees public numbers alone",
-    "check_pipeline": "looks at the classes of a pipeline's steps",
-    "geometry": "public sets",
-    "load": "reads a fitted model",
-    "losses": "public functions",
-    "plan": "sees public facts alone",
-    "save": "writes a fitted model",
-}
-"""Public names that see no records, or give nothing away that was computed from them."""
 
 
 def _pairs(budget: Budget, classification: bool, bound: float) -> list[Pair]:
