@@ -26,6 +26,7 @@ TURN |= {
     "OnlineLinearRegression": "replace_one",
     "PrivateSearchCV": "zero_out",
     "RefitStream": "zero_out",
+    "prediction_intervals": "zero_out",
 }
 
 

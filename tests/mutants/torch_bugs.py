@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,9 +16,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from privopt.audit import hostile_pairs, noise_p_value, record, replay
 from privopt.noise import SeededSource
+from privopt.privacy import allocated
 from privopt.torch import make_private, rounding
 from privopt.torch import noise as noise_module
-from privopt.torch.batches import FixedOrder, PoissonBatches
+from privopt.torch.batches import Allocated, FixedOrder, PoissonBatches
 from privopt.torch.clip import Clip
 from privopt.torch.compiled import CompiledSum
 from privopt.torch.convolutions import Convolved
@@ -102,6 +104,25 @@ def keeps_its_place() -> str | None:
     schedule = FixedOrder(30, 10, SeededSource(0))
     epochs = [[set(schedule.draw(3 * e + b)) for b in range(3)] for e in range(3)]
     return None if epochs[0] == epochs[1] == epochs[2] else "a record changes its batch"
+
+
+def once_an_epoch() -> str | None:
+    schedule = Allocated(40, 40, 10, SeededSource(0))
+    for epoch in range(3):
+        members = np.concatenate([schedule.draw(4 * epoch + turn) for turn in range(4)])
+        if not np.array_equal(np.sort(members), np.arange(40)):
+            return "a record is in several batches of an epoch"
+    return None
+
+
+def above_the_truth() -> str | None:
+    """The profile of two batches, from sums over a grid of both outputs."""
+    mu, x = 1.0, np.linspace(-8, 9, 700)
+    density, ratio = stats.norm.pdf(x), np.exp(mu * x - mu**2 / 2)
+    both = np.outer(density, density) * (x[1] - x[0]) ** 2
+    exact = (both * np.maximum((ratio[:, None] + ratio) / 2 - math.exp(0.5), 0)).sum()
+    found = allocated.allocated_distribution(2, 2, mu, 1e-3)._pmf_remove
+    return None if found.get_delta_for_epsilon(0.5) >= exact - 1e-9 else "delta is below the truth"
 
 
 def cancellation() -> str | None:
@@ -196,6 +217,18 @@ def training() -> Iterator[Mutant]:
         "a new order in every epoch", keeps_its_place, "order", (FixedOrder, "draw", _reshuffled)
     )
     yield mutant(
+        "allocated records are dealt anew for each batch",
+        once_an_epoch,
+        "places",
+        (Allocated, "draw", _dealt_again),
+    )
+    yield mutant(
+        "sums of ratios lose their spread",
+        above_the_truth,
+        "profile",
+        (allocated, "_added", _narrower),
+    )
+    yield mutant(
         "norms are not rounded up",
         cancellation,
         "rounding",
@@ -235,6 +268,20 @@ def _forgetful(self: TensorNoise, draw: Any) -> Any:
 
 def _unclipped(self: Clip, squared: torch.Tensor, layers: int, margin: float) -> torch.Tensor:
     return torch.isfinite(squared).to(squared.dtype)
+
+
+def _dealt_again(self: Allocated, step: int) -> np.ndarray:
+    turn = step % self.steps_per_epoch
+    return np.flatnonzero(self._sampler.allocate(self.count, self.steps_per_epoch, step) == turn)
+
+
+ADDED = allocated._added
+
+
+def _narrower(*arguments: Any) -> Any:
+    honest = ADDED(*arguments)
+    values = 2 + 0.9 * (honest.values - 2)
+    return allocated.Ratios(values, honest.masses, honest.infinite)
 
 
 RELEASE, SENSITIVITY = PrivateTraining._release, ClippedSums.sensitivity

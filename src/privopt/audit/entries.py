@@ -15,6 +15,7 @@ from sklearn import linear_model
 
 import privopt
 from privopt.audit.fits import LABELS, estimators, readable, settled
+from privopt.audit.intervals import band, by_parts
 from privopt.audit.neighbours import Pair, searched_pairs
 from privopt.audit.trainings import (
     federated_rounds,
@@ -387,6 +388,8 @@ ENTRIES: dict[str, tuple[Make, ...]] = {
     "SparseLogisticRegression": (_estimator("SparseLogisticRegression", _nothing),),
     "PrivateERM": (_estimator("PrivateERM", _nothing),),
     "evaluate": (_evaluate(0), _evaluate(2), _evaluate(3)),
+    "IntervalsByParts": (lambda b, g: Call(*by_parts(b, g, _pairs(b, False, 1.0))),),
+    "prediction_intervals": (lambda b, g: Call(*band(b, g, _pairs(b, False, 1.0))),),
     "federated.Server": tuple(_rounds(noise) for noise in ("independent", "tree", "banded", "blt")),
     "torch.make_private": tuple(_torch(noise) for noise in ("independent", "banded", "blt")),
 }

@@ -21,7 +21,7 @@ from privopt.estimators.users import OWNED, rows_that_count
 from privopt.evaluation.bins import ScoreBins
 from privopt.evaluation.evaluation import MEANING, Evaluation, Layout
 from privopt.evaluation.many_classes import ManyClasses
-from privopt.evaluation.numbers import Numbers
+from privopt.evaluation.numbers import Numbers, numbers_or_missing
 from privopt.evaluation.predictions import (
     Speech,
     answers,
@@ -168,7 +168,7 @@ def evaluate(
             here[:] = False
             here[counted] = True
         said = answers(speech, model, X, layout.answers)
-        truth = _numbers_of(target) if known is None else codes(target, known)
+        truth = numbers_or_missing(target) if known is None else codes(target, known)
         said[~here] = np.nan
         return asked(layout.shares(said, truth))
 
@@ -258,18 +258,6 @@ def _numbers(
     if not 0 < cut < math.inf:
         raise ValueError(f"residual_bound must be positive and finite, got {residual_bound!r}.")
     return Numbers(low, high, cut)
-
-
-def _numbers_of(target: np.ndarray) -> np.ndarray:
-    if target.dtype.kind in "biuf":
-        return np.asarray(target, dtype=float)
-    found = np.full(len(target), np.nan)
-    for i, value in enumerate(target.tolist()):  # a cell that is no number must not tell of itself
-        try:
-            found[i] = float(value)
-        except Exception:
-            continue
-    return found
 
 
 # ------------------------------------------------------------ noise

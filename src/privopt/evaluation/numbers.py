@@ -125,3 +125,16 @@ class NumbersResult:
 
     def calibration(self) -> list[tuple[float, Estimate, float]]:
         return []
+
+
+def numbers_or_missing(target: np.ndarray) -> np.ndarray:
+    """Targets as numbers; NaN where a cell holds none."""
+    if target.dtype.kind in "biuf":
+        return np.asarray(target, dtype=float)
+    found = np.full(len(target), np.nan)
+    for i, value in enumerate(target.tolist()):  # a cell that is no number must not tell of itself
+        try:
+            found[i] = float(value)
+        except Exception:
+            continue
+    return found

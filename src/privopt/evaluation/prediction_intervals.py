@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from privopt.estimators.frames import column
-from privopt.estimators.linear_regressor import numbers_of
+from privopt.evaluation.numbers import numbers_or_missing
 from privopt.ownership import own_type
 from privopt.planner import quantile
 from privopt.privacy import Certificate, Refused
@@ -88,7 +88,8 @@ def prediction_intervals(
     model : estimator
         A fitted regression of this library, or a pipeline that ends in one.
     X, y : rows and their targets
-        Held out: private, and not among the rows of the fit.
+        Held out: private, and not among the rows of the fit. A record without a finite target is
+        empty.
     level : float, default=0.9
         Coverage that is promised, for the population and not for each kind of record.
     epsilon : float, default=0.5
@@ -127,7 +128,8 @@ def prediction_intervals(
             "encoders: another model may predict a row by looking at others."
         )
     low, high = bounds()
-    targets = np.clip(numbers_of(column(y)), low, high)
+    targets = numbers_or_missing(column(y))
+    targets = np.where(np.isfinite(targets), np.clip(targets, low, high), np.nan)
     q = share_asked(level, len(targets), epsilon)
     if q >= 1:
         raise Refused(
