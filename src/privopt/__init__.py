@@ -6,7 +6,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from privopt import geometry, losses
+    from privopt import engines, geometry, losses
     from privopt.estimators import (
         BoundedScaler,
         ElasticNet,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from privopt.planner import plan, prefix_sums, quantile, select, solve
     from privopt.privacy import Budget, Certificate, Participation, PrivacyWarning, Refused
     from privopt.problem import Problem
+    from privopt.sources import Dataset, dataset
 
 __version__ = version("privopt")
 
@@ -44,6 +45,7 @@ __all__ = [
     "BoundedScaler",
     "Budget",
     "Certificate",
+    "Dataset",
     "ElasticNet",
     "GammaRegressor",
     "HuberRegressor",
@@ -70,6 +72,8 @@ __all__ = [
     "__version__",
     "auto",
     "check_pipeline",
+    "dataset",
+    "engines",
     "evaluate",
     "geometry",
     "load",
@@ -116,9 +120,10 @@ _HOMES = {
     "privopt.planner": ("plan", "prefix_sums", "quantile", "select", "solve"),
     "privopt.privacy": ("Budget", "Certificate", "Participation", "PrivacyWarning", "Refused"),
     "privopt.problem": ("Problem",),
+    "privopt.sources": ("Dataset", "dataset"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_ROOMS = ("geometry", "losses", "torch")  # the last needs the extra of that name
+_ROOMS = ("engines", "geometry", "losses", "torch")  # the last needs the extra of that name
 
 
 def __getattr__(name: str) -> Any:

@@ -33,6 +33,7 @@ class Facts:
     releases that the same budget pays for before the solver's own. ``sparse`` says that the
     features come as a sparse matrix, which is as public as their number. ``group`` is how many
     records one user may own, where the guarantee is for users; solvers calibrate for one record.
+    ``chunked``: records lie in chunks, and are never together.
     """
 
     problem: Problem
@@ -43,6 +44,7 @@ class Facts:
     prior: tuple[Kind, ...] = ()
     sparse: bool = False
     group: int = 1
+    chunked: bool = False
 
     def __post_init__(self) -> None:
         if self.n < 1:
@@ -70,11 +72,21 @@ class Facts:
         *,
         repeats: int = 1,
         group: int = 1,
+        chunked: bool = False,
     ) -> Facts:
         """What is public about rows: how wide they are, and whether they are sparse. ``n`` is the
         public number of records."""
         p = problem.dimension(int(X.shape[1]))
-        return cls(problem, n, p, neighbouring, repeats, sparse=sp.issparse(X), group=group)
+        return cls(
+            problem,
+            n,
+            p,
+            neighbouring,
+            repeats,
+            sparse=sp.issparse(X),
+            group=group,
+            chunked=chunked,
+        )
 
     # ------------------------------------------------------------ the loss
     @property

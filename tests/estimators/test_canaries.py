@@ -202,11 +202,11 @@ def test_no_warning_comes_from_a_label(label):
 
 
 def test_threads_do_not_warn_either(monkeypatch):
-    from privopt.oracle import dense, threads
+    from privopt.oracle import dense_blocks, threads
 
     monkeypatch.setattr(threads, "_workers", lambda: 2)
-    monkeypatch.setattr(dense, "PARALLEL_BYTES", 0)
-    monkeypatch.setattr(dense, "BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr(dense_blocks, "PARALLEL_BYTES", 0)
+    monkeypatch.setattr(dense_blocks, "BLOCK_BYTES", 1 << 12)
     rows = np.ones((4000, 30), dtype=np.float32)
     rows[5] = 1e20
     y = np.where(np.arange(4000) % 2, 1e30, -1.0)

@@ -13,7 +13,7 @@ import numpy as np
 
 import privopt.oracle.dense as dense_module
 import privopt.oracle.objective as objective_module
-import privopt.oracle.oracle as oracle_module
+import privopt.oracle.view as oracle_module
 from privopt import Problem
 from privopt.geometry import L2Ball, WholeSpace
 from privopt.losses import Huber, Logistic, Squared
@@ -62,6 +62,7 @@ from .checks import (
     vertices_drawn,
     within_budget,
 )
+from .chunked import chunks
 from .classes import classes
 from .densities import densities
 from .evaluation import evaluation
@@ -1244,6 +1245,7 @@ ALL: list[Mutant] = [
         evaluation,
         intervals,
         foreign,
+        chunks,
     )
     for mutant in family()
 ]

@@ -15,7 +15,7 @@ from privopt.losses import Guarded, Huber, Logistic, Loss, met, tabulated
 from privopt.noise import SeededSource
 from privopt.oracle import ClippedGradient, Oracle, RowBounds, enclosure, sanitize
 from privopt.oracle import held as held_query
-from privopt.oracle import oracle as oracle_module
+from privopt.oracle import view as oracle_module
 from privopt.oracle.dense import DenseRows
 from privopt.oracle.objective import Objective
 from privopt.oracle.sealed import KEY

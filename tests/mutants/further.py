@@ -13,7 +13,7 @@ from scipy import stats
 from scipy.special import log_softmax
 from torch import nn
 
-import privopt.oracle.oracle as oracle_module
+import privopt.oracle.view as oracle_module
 from privopt import LogisticRegression, Problem
 from privopt.audit import hostile_pairs, record, replay
 from privopt.audit.mechanisms import audit_mechanism

@@ -17,7 +17,7 @@ from privopt.mechanisms import gate as gate_module
 from privopt.mechanisms import run as run_module
 from privopt.noise import SecureSource, SeededSource
 from privopt.oracle import ClippedGradient, CountRecords, Oracle, RowBounds
-from privopt.oracle import oracle as oracle_module
+from privopt.oracle import view as oracle_module
 from privopt.privacy import Budget, Certificate, Log, Refused, Spend
 from privopt.privacy import certificate as certificate_module
 

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 import torch
 
 from privopt.losses import Absolute, Hinge, Huber, Logistic, Quantile, SmoothedHinge, Squared
-from privopt.oracle import ClippedGradient, CountRecords, RowBounds, dense, threads
+from privopt.oracle import ClippedGradient, CountRecords, RowBounds, dense_blocks, threads
 from privopt.oracle.objective import Objective, function_facts
 from privopt.oracle.oracle import make_rows
 
@@ -145,8 +145,8 @@ def test_an_intercept_alone_is_a_model(naive):
 # ------------------------------------------------------------ blocks and threads
 @pytest.fixture
 def many_blocks(monkeypatch):
-    monkeypatch.setattr(dense, "BLOCK_BYTES", 1)  # the least block has 64 rows
-    monkeypatch.setattr(dense, "PARALLEL_BYTES", 0)
+    monkeypatch.setattr(dense_blocks, "BLOCK_BYTES", 1)  # the least block has 64 rows
+    monkeypatch.setattr(dense_blocks, "PARALLEL_BYTES", 0)
     monkeypatch.setattr(threads, "_workers", lambda: 2)
 
 

@@ -11,9 +11,6 @@ import scipy.sparse as sp
 
 from privopt.oracle.bounded_columns import BoundedColumns, one_if_equal
 
-LARGE = 1 << 20
-"""Bytes of a matrix that is not worth a copy."""
-
 
 @dataclass(frozen=True, eq=False)
 class ColumnBounds:
@@ -62,11 +59,10 @@ class ColumnBounds:
         return np.maximum(np.abs(self.high - self.shift), np.abs(self.low - self.shift))
 
     def over(self, X: Any) -> Any:
-        """The same as ``apply``, read block by block where the matrix is dense and finite."""
-        if not isinstance(X, np.ndarray) or X.dtype.kind != "f" or X.nbytes < LARGE:
+        """The same as ``apply``, read block by block where the matrix is dense."""
+        if not isinstance(X, np.ndarray) or X.dtype.kind != "f" or not X.size:
             return self.apply(X)
-        found = BoundedColumns.over(X, self.low, self.high, self.shift, self.scale)
-        return self.apply(X) if found is None else found
+        return BoundedColumns.over(X, self.low, self.high, self.shift, self.scale)
 
     def apply(self, X: Any) -> Any:
         """A bounded copy of X in its own precision; NaN stays NaN, and infinity becomes it."""

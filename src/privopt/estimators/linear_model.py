@@ -7,7 +7,6 @@ fit that fails leaves nothing behind.
 
 from __future__ import annotations
 
-import math
 import numbers
 from abc import ABC, abstractmethod
 from dataclasses import replace
@@ -19,13 +18,16 @@ from sklearn.base import clone
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted
 
+from privopt.engines.here import Here
 from privopt.estimators.bounds import ColumnBounds
-from privopt.estimators.confidence import Confident, reported
+from privopt.estimators.chunked_fit import fit_chunks
+from privopt.estimators.confidence import Confident
 from privopt.estimators.frames import column, validated, without_missing
+from privopt.estimators.outcome import publish
 from privopt.estimators.parameters import Declared, parameter
 from privopt.estimators.pipelines import learned_before
 from privopt.estimators.portable import Portable
-from privopt.estimators.shapes import added, published, shaped_columns
+from privopt.estimators.shapes import added, shaped_columns
 from privopt.estimators.targets import Targets
 from privopt.estimators.users import OWNED, refuse_others, rows_that_count
 from privopt.estimators.weights import case_weights
@@ -44,6 +46,7 @@ from privopt.privacy import Budget, Neighbouring
 from privopt.problem import Problem
 from privopt.solvers import Blocks, Plan, execute, row_bounds
 from privopt.solvers.families.parts import in_parts
+from privopt.sources import Dataset
 
 _FLOATS = [np.float64, np.float32]
 
@@ -104,6 +107,10 @@ class LinearModel(Confident, Declared, Portable, ABC):
     feature_names_in_ : ndarray, when X has column names
     """
 
+    plan_: Plan
+    data_norm_: float | None
+    _row_map: Any
+    _clipped: bool
     _classification = False
     _largest = 1.0
     """The public number that weights of records are in units of."""
@@ -163,20 +170,32 @@ class LinearModel(Confident, Declared, Portable, ABC):
 
     # ------------------------------------------------------------ fit
     @np.errstate(all="ignore")  # a warning that one record causes would tell of it
-    def fit(self, X: Any, y: Any, *, user_ids: Any = None, **others: Any) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, *, user_ids: Any = None, engine: Any = None, **others: Any
+    ) -> Self:
         """Fit the model; spends the whole budget.
 
         Parameters
         ----------
-        X : array, sparse matrix or data frame of shape (n_samples, n_features)
-        y : array of shape (n_samples,)
+        X : array, sparse matrix or data frame of shape (n_samples, n_features); or Dataset
+        y : array of shape (n_samples,); left out with a Dataset, which names its target
         user_ids : array of shape (n_samples,), optional
             Who owns each row; needs ``rows_per_user``. The guarantee is then for users.
+        engine : Engine, optional
+            Where the chunks of a Dataset are kept and summed: ``engines.Here()`` by default.
         sample_weight : array of shape (n_samples,), optional
             How much each record counts; needs ``max_weight``. A weight is part of its record.
         """
         sample_weight = others.pop("sample_weight", None) if hasattr(self, "max_weight") else None
         refuse_others(others)
+        if isinstance(X, Dataset):
+            if y is not None or user_ids is not None or sample_weight is not None:
+                raise ValueError(
+                    "a data set in chunks names its target, and has no ids, no weights."
+                )
+            return fit_chunks(self, X, Here() if engine is None else engine)
+        if engine is not None:
+            raise ValueError("an engine keeps chunks: give a data set, by privopt.dataset(...).")
         unit = "record" if user_ids is None else "user"
         budget = Budget(self.epsilon, self.delta, cast(Neighbouring, self.neighbouring), unit)
         source = source_for(self.random_state)
@@ -233,29 +252,11 @@ class LinearModel(Confident, Declared, Portable, ABC):
             account=account,
             blocks=self._blocks,
         )
-        theta = np.stack(answer.thetas)
-        aside.plan_, aside.n_features_in_, aside._width = plan, features, X.shape[1]
-        coef, intercept = aside._coefficients(theta)
-        shapes = None
-        if answer.tables is not None:
-            names, declared = getattr(aside, "feature_names_in_", None), aside._declared(features)
-            bins = theta[:, features:-1] * self._unit_of_scores()
-            shapes = published(bins, problem.shaped, cast(ColumnBounds, declared), names)
-        for name, value in targets.attributes.items():
-            setattr(self, name, value)
-        self.privacy_, self.plan_, self.n_features_in_ = certificate, plan, features
-        if hasattr(aside, "feature_names_in_"):
-            self.feature_names_in_ = aside.feature_names_in_
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_  # of an earlier fit
-        self._row_map, self._clipped, self.data_norm_ = answer.row_map, answer.clipped, None
-        if hasattr(self, "features"):
-            self.shapes_, self._tables, self._lipschitz = shapes, answer.tables, answer.lipschitz
-        if answer.row_map is None and answer.data_norm != math.inf:
-            self.data_norm_ = answer.data_norm or facts.problem.row_norm
-        self._keep(coef, intercept)
-        self._inference = reported(aside, answer.inference, theta.shape[1])
-        return self
+        return publish(self, answer, certificate, plan, targets, aside, features, X.shape[1])
+
+    def _columns(self, features: int) -> int:
+        """Columns of the rows that the oracle holds."""
+        return features
 
     def _design(self, X: Any) -> Any:
         """The rows the oracle holds: X, scaled by its declared bounds."""

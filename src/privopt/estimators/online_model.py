@@ -52,6 +52,11 @@ class OnlineModel(Resumable):
     _margin = 5.0
     __metadata_request__fit: ClassVar = {"sample_weight": UNUSED}
 
+    def _design(self, X: Any) -> Any:
+        """Batches are small and read once: a copy serves them best."""
+        declared = self._declared(X.shape[1])
+        return X if declared is None else declared.apply(X)
+
     # ------------------------------------------------------------ what subclasses say
     @abstractmethod
     def _query(self, problem: Problem) -> Query:

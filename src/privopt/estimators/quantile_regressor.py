@@ -102,6 +102,9 @@ class QuantileRegressor(LinearRegressor):
         ones[_broken(X)] = np.nan  # an empty record stays one
         return ones
 
+    def _columns(self, features: int) -> int:
+        return 1 if self.intercept_only else features
+
     def _undesigned(
         self, coef: np.ndarray, intercept: np.ndarray, features: int
     ) -> tuple[np.ndarray, np.ndarray]:

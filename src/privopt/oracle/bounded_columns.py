@@ -8,6 +8,7 @@ that blocks without an entry outside are not clipped changes no bit.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +27,7 @@ class BoundedColumns:
     """x becomes (x - shift) / scale, clipped to [low, high] before; entries are finite.
 
     ``outside`` says of each ``TILE`` rows whether an entry has to be clipped; the first row here is
-    number ``first`` there.
+    number ``first`` there. ``broken`` are rows that are not numbers, and zeros here.
     """
 
     inner: np.ndarray
@@ -36,20 +37,32 @@ class BoundedColumns:
     scale: np.ndarray
     outside: np.ndarray
     first: int = 0
+    broken: np.ndarray | None = None
 
     @classmethod
     def over(
         cls, X: np.ndarray, low: np.ndarray, high: np.ndarray, shift: np.ndarray, scale: np.ndarray
-    ) -> BoundedColumns | None:
-        """One reading of the matrix; None if an entry is not finite."""
-        outside = np.zeros(-(-len(X) // TILE), dtype=bool)
+    ) -> BoundedColumns:
+        """One reading of the matrix; a copy only of one that holds something not finite."""
+        outside, finite = np.zeros(-(-len(X) // TILE), dtype=bool), True
         for k in range(len(outside)):
             tile = X[k * TILE : (k + 1) * TILE]
             least, most = tile.min(axis=0), tile.max(axis=0)
-            if not (np.isfinite(least).all() and np.isfinite(most).all()):
-                return None
-            outside[k] = (least < low.astype(X.dtype)).any() or (most > high.astype(X.dtype)).any()
-        return cls(X, low, high, shift, scale, outside)
+            numbers = bool(np.isfinite(least).all() and np.isfinite(most).all())
+            # A smallest entry that is not a number hides that others have to be clipped.
+            below, above = least < low.astype(X.dtype), most > high.astype(X.dtype)
+            outside[k] = not numbers or below.any() or above.any()
+            finite = finite and numbers
+        found = cls(X, low, high, shift, scale, outside)
+        return found if finite else found.without(np.logical_not(np.isfinite(X).all(axis=1)))
+
+    def without(self, broken: np.ndarray) -> BoundedColumns:
+        """A copy in which these rows are zeros, and those that were so before."""
+        inner = self.inner.copy()
+        inner[broken] = self.shift.astype(inner.dtype)
+        if self.broken is not None:
+            broken = broken | self.broken
+        return replace(self, inner=inner, broken=broken)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -84,11 +97,20 @@ class BoundedColumns:
     def part(self, rows: slice) -> BoundedColumns:
         """Some consecutive rows, not read yet."""
         start, _, _ = rows.indices(len(self.inner))
-        return replace(self, inner=self.inner[rows], first=self.first + start)
+        broken = None if self.broken is None else self.broken[rows]
+        return replace(self, inner=self.inner[rows], first=self.first + start, broken=broken)
 
     def in_own_units(self) -> BoundedColumns:
         """The same entries clipped and nothing else."""
         return replace(self, shift=np.zeros_like(self.shift), scale=np.ones_like(self.scale))
+
+    def apart(self) -> tuple[Callable[..., BoundedColumns], tuple[Any, Any]]:
+        """How to make this view of its two long arrays, and these."""
+        bare = replace(self, inner=self.inner[:0].copy(), broken=None)
+        return lambda inner, broken: replace(bare, inner=inner, broken=broken), (
+            self.inner,
+            self.broken,
+        )
 
     def _clean(self, rows: Any) -> bool:
         if not isinstance(rows, slice):

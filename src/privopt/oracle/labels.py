@@ -41,7 +41,7 @@ def numbers(values: Any, name: str) -> Any:
 def labels_like(y: Any, X: Any, dtype: Any, classification: bool) -> Any:
     """Labels beside X; a classifier's become -1 or +1 (the loss's constants hold for no other),
     and NaN stays NaN, which empties its record."""
-    if is_numpy_array(X):
+    if isinstance(X, BoundedColumns) or is_numpy_array(X):
         with np.errstate(over="ignore"):  # a label beyond the type's range empties its record
             xp, y = np, np.asarray(y, dtype=dtype)
     else:

@@ -150,6 +150,11 @@ class MappedRows:
     def _weighted(self) -> bool:
         return self._shares is not None or self._map.shortening < 1
 
+    def apart(self) -> tuple[Callable[[list[Any]], MappedRows], list[Any]]:
+        """How to make these rows of their arrays, and the arrays."""
+        (rebuild, arrays), row_map = cast(Any, self._base).apart(), self._map
+        return lambda a: MappedRows(rebuild(a), row_map), arrays
+
     def precise(self) -> MappedRows:
         return MappedRows(self._base.precise(), self._map, self._shares)
 

@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from privopt.noise import Source
+from privopt.noise.keyed import fresh_key
 
 
 class Sampler(Protocol):
@@ -38,12 +39,20 @@ class GeometricSkips:
     rate, and no batch size is ever fixed or redrawn.
     """
 
-    __slots__ = ("_groups", "_orders", "_source")
+    __slots__ = ("_groups", "_key", "_orders", "_source")
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._key: bytes | None = None
         self._orders: dict[int, np.ndarray] = {}
         self._groups: dict[tuple[int, int], np.ndarray] = {}
+
+    @property
+    def key(self) -> bytes:
+        """Of coins that are drawn where the records lie."""
+        if self._key is None:
+            self._key = fresh_key(self._source)
+        return self._key
 
     def groups(self, count: int, groups: int) -> np.ndarray:
         key = count, groups

@@ -18,16 +18,17 @@ def clipped(
     X: Any, y: Any, bounds: RowBounds, classification: bool
 ) -> tuple[Any, Any, Any, Any, Any]:
     """Rows and labels as sums take them, factors that clip the rows, which of them count, sizes."""
-    lazy = isinstance(X, BoundedColumns)
-    xp = np if lazy else array_namespace(X)
-    if lazy:
-        y = labels_like(y, X.inner, X.dtype, classification)
-        # What asks for entries of the whole matrix, or for another matrix, gets a copy of it.
-        lazy = math.isinf(bounds.entries) and bounds.order == 2 and bool(np.isfinite(y).all())
-    if not lazy:
-        X = single_or_double(xp, whole(X))
-        X = clipped_entries(xp, X, bounds.entries)
-        y = labels_like(y, X, X.dtype, classification)
+    if isinstance(X, BoundedColumns):
+        # Public bounds decide how rows are read, not what they hold: no record changes another.
+        if math.isinf(bounds.entries) and bounds.order == 2:
+            return _bounded(X, labels_like(y, X.inner, X.dtype, classification), bounds)
+        broken, X = X.broken, whole(X)
+        if broken is not None:
+            y = np.where(broken, np.nan, np.asarray(y, dtype=X.dtype))
+    xp = array_namespace(X)
+    X = single_or_double(xp, X)
+    X = clipped_entries(xp, X, bounds.entries)
+    y = labels_like(y, X, X.dtype, classification)
     norms = row_norms(xp, X)
     # Rows whose squares would overflow in their own type are rescaled; NaN compares false.
     wild = ~(norms < math.sqrt(float(xp.finfo(X.dtype).max)))
@@ -45,6 +46,23 @@ def clipped(
         scale = rounded_down(xp, scale, X.dtype)
     if active is not None:
         sizes = sizes * active
+    return X, y, scale, active, sizes
+
+
+def _bounded(X: BoundedColumns, y: np.ndarray, bounds: RowBounds) -> tuple[Any, Any, Any, Any, Any]:
+    """The same of rows whose entries are numbers of moderate size already."""
+    broken = ~np.isfinite(y)
+    if broken.any():
+        X = X.without(broken)
+    norms = row_norms(np, X)
+    scale = row_scales(np, X, norms, bounds)
+    norms = norms if scale is None else norms * scale
+    sizes = np.sqrt(norms**2 + bounds.intercept**2) if bounds.intercept else norms
+    active, sizes = None, rounded_up(np, sizes, X.dtype)
+    if X.broken is not None:
+        active = (~X.broken).astype(X.dtype)
+        y, sizes = np.where(X.broken, X.dtype.type(1.0), y), sizes * active
+    scale = None if scale is None else rounded_down(np, scale, X.dtype)
     return X, y, scale, active, sizes
 
 

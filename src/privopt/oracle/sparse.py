@@ -236,6 +236,16 @@ class SparseRows:
         bounds = RowBounds(1.0, self.bounds.intercept)
         return SparseRows(self._X, self._y, scale, self._active, sizes, bounds)
 
+    def apart(self) -> tuple[Callable[[list[Any]], SparseRows], list[Any]]:
+        """How to make these rows of their arrays, and the arrays."""
+        bounds, shape = self.bounds, self._X.shape
+
+        def rebuilt(a: list[Any]) -> SparseRows:
+            return SparseRows(sp.csr_array(tuple(a[:3]), shape=shape), *a[3:], bounds)
+
+        own = [self._y, self._scale, self._active, self._sizes]
+        return rebuilt, [self._X.data, self._X.indices, self._X.indptr, *own]
+
     def in_own_units(self, row_map: Any) -> tuple[SparseRows, Any]:
         return self, row_map
 

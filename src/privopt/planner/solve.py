@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from privopt.engines import Engine
+from privopt.engines.here import Here
 from privopt.facts import Facts
 from privopt.ledger import account_for
 from privopt.noise import source_for
 from privopt.oracle import Oracle
+from privopt.oracle.chunked import ChunkedRows
 from privopt.planner.choose import choose
 from privopt.privacy import Budget, PrivacyWarning
 from privopt.problem import Problem
 from privopt.solvers import Result, Tick, execute, row_bounds
 from privopt.solvers.solver import no_tick
+from privopt.sources import Dataset
 
 
 def public_count(realised: int, budget: Budget, n_public: int | None) -> int:
@@ -45,7 +49,7 @@ def public_count(realised: int, budget: Budget, n_public: int | None) -> int:
 def solve(
     problem: Problem,
     X: Any,
-    y: Any,
+    y: Any = None,
     *,
     budget: Budget,
     solver: str = "auto",
@@ -56,6 +60,7 @@ def solve(
     dataset: str | None = None,
     key: str | None = None,
     tick: Tick = no_tick,
+    engine: Engine | None = None,
     **choices: Any,
 ) -> Result:
     """Solve a problem privately.
@@ -65,7 +70,7 @@ def solve(
     problem : Problem
     X : array of shape (n, p)
         NumPy array, torch tensor or SciPy sparse matrix; private. Rows that hold NaN or infinity
-        count as empty records.
+        count as empty records. Or a Dataset, without y: then they are read chunk by chunk.
     y : array of shape (n,)
         Labels, -1 and +1 for classification losses; private.
     budget : Budget
@@ -87,6 +92,8 @@ def solve(
         what the first one did, without touching data.
     tick : callable, optional
         Called with (steps done, steps in all).
+    engine : Engine, optional
+        Where the chunks of a Dataset are kept and summed: ``engines.Here()`` by default.
     **choices
         Settings of the named solver, overriding its own.
 
@@ -95,15 +102,25 @@ def solve(
     Result
         ``theta``, ``certificate`` and ``plan``.
     """
-    if getattr(X, "ndim", None) != 2 or X.shape[0] != len(y):
+    chunked = isinstance(X, Dataset)
+    if chunked and y is not None:
+        raise ValueError("a data set in chunks names its target: leave y out.")
+    if engine is not None and not chunked:
+        raise ValueError("an engine keeps chunks: give a data set, by privopt.dataset(...).")
+    if not chunked and (getattr(X, "ndim", None) != 2 or X.shape[0] != len(cast(Any, y))):
         raise ValueError("X must be two-dimensional with one label in y for each row.")
     source = source_for(random_state)
     account = account_for(ledger, dataset)
     n = public_count(int(X.shape[0]), budget, n_public)
-    facts = Facts.of_rows(problem, X, n, budget.neighbouring)
+    facts = Facts.of_rows(problem, X, n, budget.neighbouring, chunked=chunked)
     chosen = choose(facts, budget, solver, discrete_noise=discrete_noise, **choices)
 
+    where = Here() if engine is None else engine
+
     def read() -> list[Oracle]:
+        if chunked:
+            rows = ChunkedRows.read(where, X, row_bounds(chosen), problem.loss.classification)
+            return [Oracle.over_chunks(rows, neighbouring=budget.neighbouring, source=source)]
         return [
             Oracle.over(
                 X,
@@ -115,5 +132,8 @@ def solve(
             )
         ]
 
-    answer, certificate = execute(chosen, read, source, tick=tick, account=account, key=key)
+    named = where.assumptions if chunked else ()
+    answer, certificate = execute(
+        chosen, read, source, assumptions=named, tick=tick, account=account, key=key
+    )
     return Result(answer.thetas[0], certificate, chosen)

@@ -86,6 +86,7 @@ class FrankWolfe(RoundingSolver):
     the dense mode. All iterates may be published. Steps, clips and step sizes are data-free.
     """
 
+    chunks: ClassVar[bool] = True
     name: ClassVar[str] = "frank_wolfe"
     summary: ClassVar[str] = (
         "private choices of vertices: l1 ball, simplex, vertex list; many features"

@@ -52,6 +52,7 @@ class JointSoftmax(Solver):
     average are functions of releases. Nothing is assumed of convexity, smoothness or rank.
     """
 
+    chunks: ClassVar[bool] = True
     name: ClassVar[str] = "joint_softmax"
     summary: ClassVar[str] = "noisy gradients of all classes in one release"
     has_discrete_noise: ClassVar[bool] = True

@@ -70,6 +70,7 @@ class NoisyGD(Solver):
     """
 
     vectors: ClassVar[bool] = True
+    chunks: ClassVar[bool] = True
     name: ClassVar[str] = "noisy_gd"
     summary: ClassVar[str] = "full-batch gradient descent with noisy clipped gradients"
     has_discrete_noise: ClassVar[bool] = True

@@ -98,6 +98,7 @@ class NoisySGD(Solver):
     """
 
     vectors: ClassVar[bool] = True
+    chunks: ClassVar[bool] = True
     name: ClassVar[str] = "noisy_sgd"
     summary: ClassVar[str] = "gradient descent on secret random batches, noise added to each step"
     has_discrete_noise: ClassVar[bool] = True

@@ -36,6 +36,7 @@ class ObjectivePerturbationSolver(ObjectiveSolver):
     """
 
     vectors: ClassVar[bool] = True
+    chunks: ClassVar[bool] = True
     name: ClassVar[str] = "objective_perturbation"
     summary: ClassVar[str] = "one release: perturbed objective, minimised to a certificate"
     specimen: ClassVar[Specimen] = Specimen(

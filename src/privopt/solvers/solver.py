@@ -98,6 +98,10 @@ class Solver(ABC):
     vectors: ClassVar[bool] = False
     """Whether it takes losses of the whole vector theta; others refuse them."""
 
+    chunks: ClassVar[bool] = False
+    """Whether it asks for sums alone, over all records or Poisson batches, so that records may lie
+    in chunks; others refuse them."""
+
     weights: ClassVar[bool] = True
     """Whether it takes records with weights; one that reads single columns does not."""
 
@@ -128,6 +132,11 @@ class Solver(ABC):
                 return (
                     f"{self.name} takes losses of one margin; {facts.loss_name} is one of the "
                     'whole vector: use solver="noisy_gd".'
+                )
+            if facts.chunked and not self.chunks:
+                return (
+                    f"{self.name} puts all records in one order or reads whole columns, which data "
+                    'in chunks has not: leave solver="auto", or take "noisy_sgd".'
                 )
             if facts.problem.weighted and not self.weights:
                 return f"{self.name} takes no weights of records: use another solver."

@@ -110,6 +110,7 @@ class StandardizedObjective(Solver):
     dominated by the same pair. All of them are exact integers unless ``discrete_noise=False``.
     """
 
+    chunks: ClassVar[bool] = True
     name: ClassVar[str] = "standardized_objective"
     summary: ClassVar[str] = "private centring and scaling, then objective perturbation"
     has_discrete_noise: ClassVar[bool] = True

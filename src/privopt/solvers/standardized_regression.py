@@ -113,6 +113,7 @@ class StandardizedRegression(Solver):
     ``discrete_noise=False``.
     """
 
+    chunks: ClassVar[bool] = True
     name: ClassVar[str] = "standardized_regression"
     summary: ClassVar[str] = (
         "private centring and scaling, then objective perturbation (regression)"

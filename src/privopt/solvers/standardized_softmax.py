@@ -68,6 +68,7 @@ class StandardizedSoftmax(Solver):
     public once released.
     """
 
+    chunks: ClassVar[bool] = True
     name: ClassVar[str] = "standardized_softmax"
     summary: ClassVar[str] = "private centring and scaling, then gradients of all classes at once"
     has_discrete_noise: ClassVar[bool] = True
