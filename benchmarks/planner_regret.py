@@ -1,11 +1,12 @@
 """Planner regret: the chosen solver's measured error against the best of the whole catalogue.
 
-``python -m benchmarks.planner_regret`` measures what has not been measured (kept in the results
-folder, so that a run can be stopped and goes on), ranks by the planner, and writes table and plot.
-``--again`` forgets what was kept, ``--only 0:5`` takes some of the problems.
+``python -m benchmarks.planner_regret`` takes problems drawn from a seed (``drawn_problems``; the
+version's own, or ``--seed NAME``) and then the listed ones (``regret_problems``); ``--drawn`` and
+``--listed`` take one half. Measured is what has not been measured (kept in the results folder, so
+that a run can be stopped and goes on); ``--again`` forgets, ``--only 0:5`` takes some.
 
 Error: mean excess of the objective over its minimum, over seeds. Every solver that accepts the
-problem takes part, references too, if one run takes less than 20 CPU seconds. Errors below a
+problem takes part, references too, if one run takes less than ``SLOW`` CPU seconds. Errors below a
 thousandth of what the trivial model loses count as that much; "strict" ratios have no such floor.
 """
 
@@ -13,9 +14,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,77 +24,99 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from benchmarks.drawn_problems import drawn_cases
 from benchmarks.measure import RESULTS, Figure, console, report
 from benchmarks.regret_problems import Case, cases
-from privopt import Problem, plan, solve
-from privopt.losses import Smoothed
+from privopt import plan
+from privopt.facts import Facts
+from privopt.mechanisms import Gate
+from privopt.noise import SeededSource
+from privopt.oracle import Oracle
+from privopt.planner.objective import Objective
 from privopt.privacy import Refused
+from privopt.solvers import Plan, catalogue, row_bounds
 
 CELLS = RESULTS / "planner_regret_cells.json"
-SLOW = 20.0
+SLOW = 6.0
 """CPU seconds of one run above which a solver is left out."""
-SHARE = 4.0
+SHARE = 0.5
 """CPU seconds that one solver may use on one problem, beyond three runs."""
-MOST_SEEDS = 24
+MOST_SEEDS = 16
 SMALL = 1e-3
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Measured excess of every solver on one problem: mean, standard error, CPU seconds a run."""
+    """Measured excess of every solver on one problem: mean, spread of a run, CPU seconds a run,
+    number of runs."""
 
-    excess: dict[str, tuple[float, float, float]]
+    excess: dict[str, tuple[float, float, float, int]]
     left_out: list[str]
     trivial: float
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, usage="%(prog)s [--again] [--only a:b]")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--drawn", action="store_true")
+    parser.add_argument("--listed", action="store_true")
+    parser.add_argument("--seed", default="")
     parser.add_argument("--only", default=":")
     chosen = parser.parse_args()
     first, _, last = chosen.only.partition(":")
-    taken = cases()[int(first or 0) : int(last) if last else None]
-    kept = {} if chosen.again else read(CELLS)
+    part = slice(int(first or 0), int(last) if last else None)
+    both = chosen.drawn == chosen.listed
+    figures = []
+    for name, wanted, take in (
+        ("drawn", chosen.drawn, lambda: [*drawn_cases(name=chosen.seed)]),
+        ("listed", chosen.listed, cases),
+    ):
+        if wanted or both:
+            figures += judged(name, take()[part], chosen.again)
+    report("planner_regret", "Regret of the planner", figures)
+
+
+def judged(name: str, taken: Sequence[Case], again: bool) -> list[Figure]:
+    """Measure what has not been measured, and compare."""
+    path = RESULTS / f"planner_regret_{name}_cells.json"
+    kept = {} if again else read(path)
     for case in taken:
         if case.name not in kept:
+            start = time.process_time()
             kept[case.name] = measure(case)
-            write(CELLS, kept)
-            console.print(f"measured {case.name}")
-    summarise(taken, kept)
+            write(path, kept)
+            console.print(f"measured {case.name} ({time.process_time() - start:.1f} s)")
+    return summarise(name, taken, kept)
 
 
 # ---------------------------------------------------------------- measuring
 def measure(case: Case) -> Cell:
     """Run every solver of the catalogue that accepts the problem."""
     X, y = case.data()
-    objective = Objective(case.problem, X, y)
-    least = objective.least()
-    ranking = plan(case.problem, n=X.shape[0], p=X.shape[1], budget=case.budget)
+    objective = Objective(case.problem, X, y, 1_500)
+    least = objective.least
+    problem, budget = case.problem, case.budget
+    facts = Facts(problem, X.shape[0], problem.dimension(X.shape[1]), budget.neighbouring)
     found: dict[str, list[float]] = {}
     seconds: dict[str, float] = {}
     left_out: list[str] = []
-    for ranked in ranking.plans:
+    for solver in catalogue().values():
+        if solver.refuse(facts, budget) is not None:
+            continue
+        ranked = Plan(solver, facts, budget, solver.settings(facts, budget))
         start, values = time.process_time(), []
         for seed in range(MOST_SEEDS):
             used = time.process_time() - start
             if seed >= 3 and used * (seed + 1) / seed > SHARE:
                 break
             try:
-                with warnings.catch_warnings():
+                with warnings.catch_warnings(), np.errstate(all="ignore"):
                     warnings.simplefilter("ignore")
-                    theta = solve(
-                        case.problem,
-                        X,
-                        y,
-                        budget=case.budget,
-                        solver=ranked.name,
-                        random_state=seed,
-                    ).theta
+                    values.append(objective(_run(ranked, X, y, seed)))
             except (Refused, ValueError, MemoryError) as refusal:
                 left_out.append(f"{ranked.name}: {refusal}")
+                values = []
                 break
-            values.append(objective(theta))
             if seed == 0 and time.process_time() - start > SLOW:
                 left_out.append(f"{ranked.name}: one run takes more than {SLOW:g} s")
                 values = []
@@ -106,59 +129,29 @@ def measure(case: Case) -> Cell:
         {
             name: (
                 float(np.mean(values)) - least,
-                float(np.std(values, ddof=1)) / math.sqrt(len(values)),
+                float(np.std(values, ddof=1)),
                 seconds[name],
+                len(values),
             )
             for name, values in found.items()
         },
         left_out,
-        objective(case.problem.domain.centre(X.shape[1])) - least,
+        objective.trivial - least,
     )
 
 
-class Objective:
-    """Mean loss plus ridge on rows clipped as the problem says."""
-
-    def __init__(self, problem: Problem, X: Any, y: np.ndarray) -> None:
-        self.problem, self.X, self.y = problem, X, y
-
-    def __call__(self, theta: np.ndarray) -> float:
-        loss = self.problem.loss.value(np.asarray(self.X @ theta), self.y)
-        return float(np.mean(loss) + self.problem.l2 / 2 * theta @ theta)
-
-    def least(self) -> float:
-        """The minimum, by accelerated projected gradients; kinks are rounded off ever less."""
-        loss, domain = self.problem.loss, self.problem.domain
-        theta = domain.centre(self.X.shape[1])
-        size = _spectral(self.X)
-        if loss.smooth:
-            return self(self._accelerated(loss, theta, loss.smoothness * size, 4_000))
-        for width in 10.0 ** -np.arange(1.0, 4.6, 0.5):
-            rounded = Smoothed(loss, width)
-            theta = self._accelerated(rounded, theta, rounded.smoothness * size, 1_000)
-        return self(theta)
-
-    def _accelerated(self, loss: Any, theta: np.ndarray, smooth: float, steps: int) -> np.ndarray:
-        problem, ahead, weight = self.problem, theta, 1.0
-        for _ in range(steps):
-            slope = loss.slope(np.asarray(self.X @ ahead), self.y) / len(self.y)
-            gradient = np.asarray(self.X.T @ slope) + problem.l2 * ahead
-            new = problem.domain.project(ahead - gradient / (smooth + problem.l2))
-            if (ahead - new) @ (new - theta) > 0:
-                weight = 1.0  # restart where momentum points uphill
-            heavier = (1 + math.sqrt(1 + 4 * weight**2)) / 2
-            ahead = new + (weight - 1) / heavier * (new - theta)
-            theta, weight = new, heavier
-        return theta
-
-
-def _spectral(X: Any) -> float:
-    """Largest eigenvalue of X'X/n."""
-    rng = np.random.default_rng(0)
-    v = rng.standard_normal(X.shape[1])
-    for _ in range(60):
-        v = np.asarray(X.T @ (X @ (v / np.linalg.norm(v)))) / X.shape[0]
-    return 1.02 * float(np.linalg.norm(v))
+def _run(ranked: Plan, X: Any, y: np.ndarray, seed: int) -> np.ndarray:
+    """The plan as it is carried out, with noise from a seed and nothing to certify."""
+    source = SeededSource(seed)
+    oracle = Oracle.over(
+        X,
+        y,
+        neighbouring=ranked.budget.neighbouring,
+        bounds=row_bounds(ranked),
+        source=source,
+        classification=ranked.facts.problem.loss.classification,
+    )
+    return ranked.solver.run(oracle, Gate(source), ranked.facts.problem, ranked.settings)
 
 
 def read(path: Path) -> dict[str, Cell]:
@@ -175,7 +168,8 @@ def write(path: Path, cells: dict[str, Cell]) -> None:
 # ---------------------------------------------------------------- regret
 @dataclass(frozen=True)
 class Regret:
-    """What was chosen, what was best, and how their errors compare."""
+    """What was chosen, what was best, and how their errors compare. ``beaten``: by how many spreads
+    of a run the trivial model is better than the choice."""
 
     problem: str
     chosen: str
@@ -184,48 +178,55 @@ class Regret:
     least: float
     ratio: float
     strict: float
+    predicted: float | None
+    beaten: float
 
 
 def regret(case: Case, cell: Cell) -> Regret:
     shape = case.rows if isinstance(case.rows, tuple) else case.data()[0].shape
     ranking = plan(case.problem, n=shape[0], p=shape[1], budget=case.budget)
-    chosen = next(p.name for p in ranking.plans if p.name in cell.excess)
+    first = next(one for one in ranking.plans if one.name in cell.excess)
     best = min(cell.excess, key=lambda name: cell.excess[name][0])
-    error, least = cell.excess[chosen][0], cell.excess[best][0]
+    (error, spread, *_), least = cell.excess[first.name], cell.excess[best][0]
     floor = SMALL * cell.trivial
     ratio = max(error, floor) / max(least, floor)
-    return Regret(case.name, chosen, best, error, least, ratio, error / least)
+    beaten = (error - cell.trivial) / max(spread, 1e-300)
+    strict = max(error, 1e-12) / max(least, 1e-12)
+    return Regret(case.name, first.name, best, error, least, ratio, strict, first.predicted, beaten)
 
 
-def summarise(taken: list[Case], cells: dict[str, Cell]) -> None:
+def summarise(name: str, taken: Sequence[Case], cells: dict[str, Cell]) -> list[Figure]:
     found = [regret(case, cells[case.name]) for case in taken]
-    table = Table(title="Regret: error of the chosen solver over that of the best")
-    for heading in ("problem", "chosen", "error", "best", "error", "ratio", "strict"):
+    table = Table(title=f"{name}: error of the chosen solver over that of the best")
+    headings = ("problem", "chosen", "error", "best", "error", "ratio", "strict", "predicted")
+    for heading in headings:
         table.add_column(heading)
-    lines = [
-        "| problem | chosen | error | best | error | ratio | strict |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    lines = ["| " + " | ".join(headings) + " |", "|---" * len(headings) + "|"]
     for one in found:
+        predicted = "-" if one.predicted is None else f"{one.predicted:.2g}"
         numbers = (f"{one.error:.2g}", one.best, f"{one.least:.2g}")
         row = (one.problem, one.chosen, *numbers, f"{one.ratio:.2f}", f"{one.strict:.2f}")
+        row = (*row, predicted)
         table.add_row(*row)
         lines.append("| " + " | ".join(row) + " |")
     console.print(table)
-    (RESULTS / "planner_regret.md").write_text("\n".join(lines) + "\n")
+    (RESULTS / f"planner_regret_{name}.md").write_text("\n".join(lines) + "\n")
+    picture(found, RESULTS / f"planner_regret_{name}.png")
     ratios = np.array([one.ratio for one in found])
     strict = np.array([one.strict for one in found])
-    picture(found, RESULTS / "planner_regret.png")
-    report(
-        "planner_regret",
-        f"Regret of the planner on {len(ratios)} problems",
-        [
-            Figure("share within 1.3 of the best", float(np.mean(ratios <= 1.3)), 0.9, ">="),
-            Figure("largest ratio", float(ratios.max()), 3.0),
-            Figure("share within 1.3, no floor", float(np.mean(strict <= 1.3))),
-            Figure("largest ratio, no floor", float(strict.max())),
-        ],
-    )
+    told = [(one.predicted, max(one.error, 1e-9)) for one in found if one.predicted]
+    off = np.array([max(told / error, error / told) for told, error in told])
+    return [
+        Figure(f"{name}: problems", len(found)),
+        Figure(f"{name}: share within 1.3 of the best", float(np.mean(ratios <= 1.3)), 0.9, ">="),
+        Figure(f"{name}: largest ratio", float(ratios.max()), 3.0),
+        Figure(f"{name}: share within 1.3, no floor", float(np.mean(strict <= 1.3))),
+        Figure(f"{name}: largest ratio, no floor", float(strict.max())),
+        Figure(f"{name}: worse than trivial, in spreads", max(one.beaten for one in found), 1.0),
+        Figure(f"{name}: share predicted", len(told) / len(found)),
+        Figure(f"{name}: predictions within 3", float(np.mean(off <= 3)), 0.85, ">="),
+        Figure(f"{name}: predictions within 10", float(np.mean(off <= 10))),
+    ]
 
 
 def picture(found: list[Regret], path: Path) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     )
     from privopt.evaluation import evaluate, prediction_intervals
     from privopt.ledger import Ledger
-    from privopt.planner import plan, prefix_sums, quantile, solve
+    from privopt.planner import plan, prefix_sums, quantile, select, solve
     from privopt.privacy import Budget, Certificate, Participation, PrivacyWarning, Refused
     from privopt.problem import Problem
     from privopt.sources import Dataset, dataset
@@ -83,6 +83,7 @@ __all__ = [
     "prefix_sums",
     "quantile",
     "save",
+    "select",
     "solve",
 ]
 
@@ -116,7 +117,7 @@ _HOMES = {
     ),
     "privopt.evaluation": ("evaluate", "prediction_intervals"),
     "privopt.ledger": ("Ledger",),
-    "privopt.planner": ("plan", "prefix_sums", "quantile", "solve"),
+    "privopt.planner": ("plan", "prefix_sums", "quantile", "select", "solve"),
     "privopt.privacy": ("Budget", "Certificate", "Participation", "PrivacyWarning", "Refused"),
     "privopt.problem": ("Problem",),
     "privopt.sources": ("Dataset", "dataset"),

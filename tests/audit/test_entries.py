@@ -11,8 +11,9 @@ import pytest
 import privopt
 import privopt.mechanisms.rank_quantile as rank_quantile
 from privopt.audit import record, replay
-from privopt.audit.entries import ENTRIES, RELATIONS, RELEASES_NOTHING, calls
+from privopt.audit.entries import ENTRIES, RELATIONS, calls
 from privopt.audit.fits import estimators
+from privopt.audit.releases_nothing import RELEASES_NOTHING
 from privopt.audit.sweep import places
 from privopt.noise import SeededSource
 from privopt.privacy.factorizations.catalogue import STREAMING

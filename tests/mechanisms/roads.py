@@ -47,6 +47,10 @@ def _quantile(method: str, **more: Any) -> Any:
     return privopt.quantile(X[:, 0], 0.5, bounds=(-1, 1), method=method, **more)[1]
 
 
+def _select(**more: Any) -> Any:
+    return privopt.select(X, bounds=(-1, 1), **more)[1]
+
+
 def _sums(n_steps: int | None, **more: Any) -> Any:
     sums = privopt.prefix_sums(X, bound=1.0, n_steps=n_steps, **APPROXIMATE, **more)
     list(sums)
@@ -124,6 +128,7 @@ ROADS = {
     "solve": _solve,
     "quantile": partial(_quantile, "loss"),
     "quantile, rank": partial(_quantile, "rank"),
+    "select": _select,
     "prefix_sums": partial(_sums, 120),
     "prefix_sums, open-ended": partial(_sums, None),
     "federated": partial(_rounds, min_separation=2),

@@ -14,9 +14,9 @@ from privopt.facts import Facts
 from privopt.geometry import L2Ball
 from privopt.losses import Absolute, Hinge, Huber, Logistic, Squared
 from privopt.planner import choose, rank
-from privopt.planner.opinions import REFERENCE, Opinion
+from privopt.planner.opinions import MEASURED, REFERENCE, Opinion
 from privopt.privacy.budget import NEIGHBOURING
-from privopt.solvers import Settings, Solver, catalogue
+from privopt.solvers import Prediction, Settings, Solver, catalogue
 
 CHOOSE = import_module("privopt.planner.choose")
 PROBLEM = Problem(Logistic(), L2Ball(5.0))
@@ -48,16 +48,32 @@ class Pretender(Solver):
         raise AssertionError("a plan must not run anything")
 
 
+@dataclass(frozen=True)
+class Told:
+    """An expectation that nobody has to compute."""
+
+    error: float
+
+    @property
+    def seen(self):
+        return Prediction(self.error, self.error, self.error, self.error, 0.01)
+
+    def __call__(self):
+        return self.seen
+
+
 @pytest.fixture(autouse=True)
 def bounds_alone(monkeypatch):
     """Simulations have tests of their own."""
-    monkeypatch.setattr(CHOOSE.Simulation, "looseness", lambda self, solver: None)
+    monkeypatch.setattr(CHOOSE.Simulation, "compared", lambda self, plans: {})
+    monkeypatch.setattr(CHOOSE, "Expectation", lambda *of: None)
 
 
 def ranked(monkeypatch, *solvers, predicted=None):
-    """A ranking by bounds, or by given looseness, without any simulation."""
-    known = predicted or {}
-    monkeypatch.setattr(CHOOSE.Simulation, "looseness", lambda self, solver: known.get(solver.name))
+    """A ranking by bounds, or by given errors, without any simulation."""
+    known = {name: Told(error) for name, error in (predicted or {}).items()}
+    monkeypatch.setattr(CHOOSE.Simulation, "compared", lambda self, plans: known)
+    monkeypatch.setattr(CHOOSE, "Expectation", lambda facts, budget, one: known.get(one.name))
     monkeypatch.setattr(CHOOSE, "catalogue", lambda: {solver.name: solver for solver in solvers})
     opinions = {solver.name: solver.opinion for solver in solvers}
     monkeypatch.setattr("privopt.planner.opinions.OPINIONS", opinions)
@@ -102,22 +118,28 @@ def test_reference_solvers_come_last(monkeypatch):
 
 
 def test_simulated_errors_go_before_bounds(monkeypatch):
-    """A looseness of 0.001 turns a large bound into the smallest error; references stay last."""
+    """The smallest error first, be it that of a reference; what was not simulated stays behind."""
     solvers = (
         Pretender("a", 1.0, 9),
         Pretender("b", 100.0, 1),
+        Pretender("m", 30.0, 1, None, MEASURED),
         Pretender("r", 0.1, 1, None, REFERENCE),
     )
-    found = ranked(monkeypatch, *solvers, predicted={"a": 1.0, "b": 0.001, "r": 1e-9})
-    assert names(found) == ["b", "a", "r"]
-    assert [plan.predicted for plan in found.plans] == [pytest.approx(0.1), 1.0, None]
+    found = ranked(monkeypatch, *solvers, predicted={"a": 1.0, "b": 0.1, "m": 0.02})
+    assert names(found) == ["m", "b", "a", "r"]
+    assert [plan.predicted for plan in found.plans] == [0.02, 0.1, 1.0, None]
     text = str(found)
     assert "0.1 (<= 100)" in text
-    assert "10 times the error" in text
+    assert "5 times the error" in text
     assert "reference: measured worse" in text
     assert "made-up data of the same shape" in text
-    assert found.frontier([1.0]).rows() == [(1.0, pytest.approx(0.1), "b")]
     assert found.frontier([1.0]).source == "simulation"
+    assert names(ranked(monkeypatch, *solvers)) == ["a", "b", "r", "m"]
+
+
+def test_nothing_is_predicted_above_its_bound(monkeypatch):
+    found = ranked(monkeypatch, Pretender("a", 1.0, 1), predicted={"a": 7.0})
+    assert found.best.predicted == 1.0
 
 
 def test_simulated_ties_go_to_fewer_passes(monkeypatch):

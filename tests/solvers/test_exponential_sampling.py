@@ -9,9 +9,12 @@ from privopt import Budget, Problem, Refused, plan, solve
 from privopt.audit import hostile_pairs, replay
 from privopt.facts import Facts
 from privopt.geometry import Box, L1Ball, L2Ball, Polytope, Simplex, WholeSpace
-from privopt.losses import Absolute, Hinge, Huber, Logistic, Quantile, Squared
+from privopt.losses import Absolute, Hinge, Huber, Logistic, Quantile, Squared, Welsch
+from privopt.planner.made_up import made_data
+from privopt.planner.objective import Objective
 from privopt.privacy.profiles import gaussian_mu
 from privopt.solvers import catalogue
+from privopt.solvers.exponential_sampling import SOLVER
 
 SAMPLING = catalogue()["exponential_sampling"]
 WALK = catalogue()["grid_walk"]
@@ -193,11 +196,32 @@ def test_the_planner_prefers_objective_perturbation_where_it_applies():
     smooth = plan(Problem(Logistic(), L2Ball(3.0)), n=1000, p=4, budget=Budget(1.0))
     assert smooth.best.name == "objective_perturbation"
     assert "exponential_sampling has the smaller bound" in str(smooth)
-    # On kinks the simulation decides between an exact draw and noisy gradients.
-    for loss, first in ((Hinge(), "exponential_sampling"), (Absolute(), "noisy_gd")):
-        kinked = plan(Problem(loss, L2Ball(3.0)), n=1000, p=3, budget=Budget(1.0))
-        assert kinked.best.name == first
-        assert {one.name for one in kinked.plans[:2]} == {"exponential_sampling", "noisy_gd"}
+    # On kinks the simulation decides between an exact draw and rounding.
+    kinked = plan(Problem(Absolute(), L2Ball(3.0)), n=1000, p=3, budget=Budget(1.0))
+    assert min(kinked.plans, key=lambda one: one.settings.bound).name == "exponential_sampling"
+    assert kinked.best.name == "objective_perturbation"
+
+
+# ------------------------------------------------------------ losses that are not convex
+def test_a_grid_takes_a_loss_that_is_not_convex():
+    """Pure, by enumeration; in more dimensions, or by another sampler, it is refused."""
+    problem = Problem(Welsch(0.5), L2Ball(1.0))
+    facts = Facts(problem, 100, 1, "zero_out")
+    settings = SOLVER.settings(facts, Budget(2.0, 1e-6))
+    assert (settings.noise, settings.method) == ("pure", "grid")
+    assert "3 dimensions" in SOLVER.refuse(Facts(problem, 100, 4, "zero_out"), Budget(2.0))
+    for choice in ({"noise": "gaussian"}, {"method": "cells"}):
+        with pytest.raises(ValueError, match="not convex"):
+            SOLVER.settings(facts, Budget(2.0, 1e-6), **choice)
+    X, y = made_data(facts)
+    objective = Objective(problem, X, y)
+    errors = []
+    for seed in range(6):
+        budget = Budget(20.0)
+        found = solve(problem, X, y, budget=budget, solver=SOLVER.name, random_state=seed)
+        errors.append(objective(found.theta) - objective.least)
+        assert found.plan.promised_excess
+    assert np.mean(errors) <= found.plan.settings.bound < objective.trivial - objective.least
 
 
 # ------------------------------------------------------------ grid_walk

@@ -1,6 +1,6 @@
 """Every public way into the library, as an audit runs it, with parameters drawn over their range.
 
-``ENTRIES`` and ``RELEASES_NOTHING`` name together everything in ``privopt.__all__``: a test refuses
+``ENTRIES`` and ``releases_nothing`` name together everything in ``privopt.__all__``: a test refuses
 a new public name that is in neither.
 """
 
@@ -47,28 +47,6 @@ class Call:
     pairs: list[Pair]
     said: str
     """The parameters, in words."""
-
-
-RELEASES_NOTHING = {
-    "__version__": "a text",
-    "BoundedScaler": "learns nothing: its parameters are declared bounds",
-    "Budget": "public numbers",
-    "Certificate": "a statement about releases that were made",
-    "Ledger": "keeps budgets and sees no records",
-    "Participation": "a public rule",
-    "PrivacyWarning": "a warning",
-    "Problem": "public facts",
-    "Refused": "an error",
-    "SplineFeatures": "learns nothing: knots are equal between declared bounds",
-    "auto": "sees public numbers alone",
-    "check_pipeline": "looks at the classes of a pipeline's steps",
-    "geometry": "public sets",
-    "load": "reads a fitted model",
-    "losses": "public functions",
-    "plan": "sees public facts alone",
-    "save": "writes a fitted model",
-}
-"""Public names that see no records, or give nothing away that was computed from them."""
 
 
 def _pairs(budget: Budget, classification: bool, bound: float) -> list[Pair]:
@@ -172,6 +150,24 @@ def _quantile(
         return Call(run, pairs, f"quantile {method}, q={q:.3g}, {budget}")
 
     return make
+
+
+def _select(budget: Budget, generator: Generator) -> Call:
+    low = float(generator.uniform(-1.0, 0.0))
+    if not budget.pure:
+        raise Refused("a choice is pure.")
+
+    def run(X: np.ndarray, y: np.ndarray, source: Any) -> Any:
+        index, certificate = privopt.select(
+            X,
+            bounds=(low, low + 1.0),
+            epsilon=budget.epsilon,
+            neighbouring=budget.neighbouring,
+            random_state=source,
+        )
+        return index, certificate.to_json()
+
+    return Call(run, _pairs(budget, False, 1.0), f"select, from {low:.3g}, {budget}")
 
 
 def _prefix_sums(noise: str) -> Callable[[Budget, Generator], Call]:
@@ -355,6 +351,7 @@ ENTRIES: dict[str, tuple[Make, ...]] = {
         for method in METHODS
         for low, high in ((0.005, 0.1), (0.1, 0.9), (0.9, 0.995))
     ),
+    "select": (_select, _select),
     "prefix_sums": tuple(
         _prefix_sums(noise)
         for noise in ("independent", "tree", "honaker", "sqrt_toeplitz", "banded", "blt")

@@ -19,6 +19,7 @@ from privopt.oracle.queries import (
     Query,
     RowSum,
     SquaresAlong,
+    Votes,
 )
 from privopt.oracle.rows import RowBounds
 from privopt.oracle.running_sum import RunningSum
@@ -74,6 +75,7 @@ __all__ = [
     "VertexDraw",
     "VertexPath",
     "View",
+    "Votes",
     "gradient_query",
     "sealed_runs",
     "sealed_shares",

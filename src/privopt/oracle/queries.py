@@ -286,6 +286,29 @@ class RowSum:
 
 
 @dataclass(frozen=True, slots=True)
+class Votes:
+    """Sum of the records' rows, whose entries the oracle clips to [-bound, bound].
+
+    What counts for a choice among the sums is the range: by how much more one record can raise one
+    of them than another, 2 bound, and twice that if it is replaced by another.
+    """
+
+    bound: float
+    norm: SensitivityNorm = "range"
+
+    def radius(self) -> float:
+        return 2 * self.bound
+
+    def diameter(self) -> float:
+        return 4 * self.bound
+
+    def total(self, rows: Rows, at: np.ndarray) -> np.ndarray:
+        if not rows.bounds.largest <= self.bound:
+            raise Refused("the entries are larger than the question says.")
+        return rows.weighted_sum(np.zeros(rows.dimension), lambda z, y, size: z * 0.0 + 1.0)
+
+
+@dataclass(frozen=True, slots=True)
 class CountRecords:
     """Number of records that are not empty."""
 

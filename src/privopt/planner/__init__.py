@@ -3,6 +3,7 @@
 from privopt.planner.choose import Ranking, choose, plan, rank
 from privopt.planner.prefix_sums import PrefixSums, prefix_sums
 from privopt.planner.quantile import quantile
+from privopt.planner.select import select
 from privopt.planner.solve import public_count, solve
 
 __all__ = [
@@ -14,5 +15,6 @@ __all__ = [
     "public_count",
     "quantile",
     "rank",
+    "select",
     "solve",
 ]

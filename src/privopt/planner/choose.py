@@ -10,7 +10,7 @@ from typing import Any
 
 from privopt.facts import Facts
 from privopt.planner.opinions import opinion_of
-from privopt.planner.simulate import Simulation
+from privopt.planner.simulate import Expectation, Simulation
 from privopt.privacy import Budget, Refused
 from privopt.problem import Problem
 from privopt.solvers import Frontier, Plan, Solver, catalogue, solver_named
@@ -20,7 +20,6 @@ TIE = 1.25
 """Bounds this close say nothing about which solver is better: the fewer passes go first."""
 SIMULATED_TIE = 1.1
 """The same for simulated errors, which say more."""
-
 
 LARGEST = 50.0
 """Beyond this epsilon the tables of exact samplers add to delta what could be noticed: their
@@ -59,7 +58,7 @@ class Ranking:
             return name, error
 
         # Where nothing was simulated, bounds decide, and a bound is no match for a simulation.
-        simulated = [plan for plan in self.plans if plan.predicted is not None]
+        simulated = [plan for plan in self.plans if plan.expectation is not None]
         shown = simulated or list(self.plans[:1])
         source = "simulation" if simulated else "bound"
         at = self.budget
@@ -76,10 +75,10 @@ class Ranking:
 
 
 def rank(facts: Facts, budget: Budget, discrete_noise: bool | str = "auto") -> Ranking:
-    """Try every solver of the catalogue on public facts.
+    """Try every solver of the catalogue on public facts, references too.
 
-    By proved bounds; where the first one's bound is no guide to its error on ordinary data, by a
-    simulation of all that are not references.
+    By a simulation of all of them on made-up data; by proved bounds where nothing can be simulated,
+    or where a solver is known to go first.
     """
     discrete_noise = by_epsilon(discrete_noise, budget)
     plans: list[Plan] = []
@@ -96,50 +95,67 @@ def rank(facts: Facts, budget: Budget, discrete_noise: bool | str = "auto") -> R
             sentence = str(problem)
         if sentence is not None:
             refused[name] = sentence
-    plans = _sorted(plans)
-    contenders = [plan for plan in plans if not opinion_of(plan.name).reference]
-    if contenders:
-        simulation = Simulation(facts, budget)
-        if len(contenders) > 1 and not _led(contenders[0]):
-            plans = _sorted([_simulated(plan, simulation) for plan in plans])
-        else:
-            plans[0] = _simulated(plans[0], simulation)
+    plans = _by_bounds(plans)
+    simulation = Simulation(facts, budget)
+    seen = {} if _led(plans) else simulation.compared(plans)
+    if seen:
+        plans = [replace(plan, expectation=seen.get(plan.name)) for plan in plans]
+        plans = _by_simulation(
+            plans, {name: one.seen.score for name, one in seen.items() if one.seen}
+        )
+    if plans and simulation.possible:
+        plans[0] = replace(plans[0], expectation=Expectation(facts, budget, plans[0].solver))
     return Ranking(facts, budget, tuple(plans), refused)
 
 
-def _led(plan: Plan) -> bool:
-    """Whether no simulation is needed to put a plan first."""
-    facts, budget, opinion = plan.facts, plan.budget, opinion_of(plan.name)
-    return opinion.leads(facts, budget) or opinion.prefer(facts, budget) is not None
+def _led(plans: list[Plan]) -> bool:
+    """Whether the first plan by bounds needs no simulation of the others to be first."""
+    for plan in plans[:1]:
+        opinion = opinion_of(plan.name)
+        leads = plan.promised and opinion.leads(plan.facts, plan.budget)
+        return leads or opinion.prefer(plan.facts, plan.budget) is not None
+    return False
 
 
-def _simulated(plan: Plan, simulation: Simulation) -> Plan:
-    if opinion_of(plan.name).reference:
-        return plan
-    return replace(plan, predicted=simulation.predicted(plan.solver, plan.settings.bound))
-
-
-def _sorted(plans: list[Plan]) -> list[Plan]:
-    """References last, preferred ones first, then by predicted error; ties by passes."""
+def _by_bounds(plans: list[Plan]) -> list[Plan]:
+    """Preferred ones first, references last, then by bounds; ties by passes."""
     # A solver that is measured worse than another is ranked as if its bound were not smaller.
     bounds = {plan.name: plan.settings.bound for plan in plans}
     after = {
-        plan.name: plan.predicted
-        or max(
+        plan.name: max(
             bounds[name] for name in (plan.name, *opinion_of(plan.name).behind) if name in bounds
         )
         for plan in plans
     }
-    tie = TIE if all(plan.predicted is None for plan in plans) else SIMULATED_TIE
-    first = [plan for plan in plans if plan.promised and not opinion_of(plan.name).reference]
+    first = [plan for plan in plans if plan.promised and not _behind(plan)]
     least = min((after[plan.name] for plan in first), default=0.0)
 
-    def order(plan: Plan) -> tuple[bool, bool, bool, bool, float]:
-        error, opinion = after[plan.name], opinion_of(plan.name)
-        tied = error <= tie * least
-        last = plan.settings.passes if tied else error
-        preferred = opinion.prefer(plan.facts, plan.budget) is not None
-        return not plan.promised, opinion.reference, not preferred, not tied, last
+    def order(plan: Plan) -> tuple[bool, bool, bool, bool, bool, float]:
+        opinion, at = opinion_of(plan.name), (plan.facts, plan.budget)
+        tied = after[plan.name] <= TIE * least
+        last = plan.settings.passes if tied else after[plan.name]
+        preferred, leads = opinion.prefer(*at) is not None, opinion.leads(*at)
+        return not plan.promised, _behind(plan), not preferred, not leads, not tied, last
+
+    return sorted(plans, key=order)
+
+
+def _behind(plan: Plan) -> bool:
+    """Whether bounds alone never put it first."""
+    opinion = opinion_of(plan.name)
+    return opinion.reference or opinion.measured
+
+
+def _by_simulation(plans: list[Plan], scores: dict[str, float]) -> list[Plan]:
+    """By what was lost on made-up data, whatever is promised; the others stay behind, as they were.
+    Losses that are alike go by passes."""
+    alike = SIMULATED_TIE * min(scores.values(), default=0.0)
+
+    def order(plan: Plan) -> tuple[bool, bool, float]:
+        score = scores.get(plan.name)
+        if score is None:
+            return True, False, 0.0
+        return False, score > alike, plan.settings.passes if score <= alike else score
 
     return sorted(plans, key=order)
 

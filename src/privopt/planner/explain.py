@@ -39,7 +39,8 @@ def rows(ranking: Ranking) -> list[tuple[str, ...]]:
 
 def _error(plan: Plan) -> str:
     if not plan.promised:
-        return "none: not convex"
+        told = plan.predicted
+        return "none: not convex" if told is None else f"{told:.2g} (not convex: no proof)"
     if not math.isfinite(plan.settings.bound):
         return "no proof" if plan.predicted is None else f"{plan.predicted:.2g} (no proof)"
     gap = " (gap)" if plan.solver.promise == "stationarity" else ""
@@ -50,11 +51,11 @@ def _error(plan: Plan) -> str:
 def verdict(ranking: Ranking, plan: Plan) -> str:
     """Why a plan was chosen, or why it lost, in a few words."""
     best, opinion = ranking.best, opinion_of(plan.name)
-    if plan is best:
+    if plan.name == best.name:
         if opinion.prefer(ranking.facts, ranking.budget):
             return "chosen: see below"
         return "chosen" if len(ranking.plans) > 1 else "chosen: the only one"
-    if not plan.promised and best.promised:
+    if not plan.promised and plan.expectation is None:
         return "promises nothing here"
     if opinion.reference:
         return "reference: measured worse"
@@ -99,16 +100,17 @@ def notes(ranking: Ranking) -> list[str]:
                     f"{plan.name} has the smaller bound, but {other} does better on ordinary data "
                     "and is ranked before it."
                 )
-    if not ranking.facts.convex:
+    if not ranking.facts.convex and not any(plan.promised_excess for plan in ranking.plans):
         sentences.append(
             f"{ranking.facts.loss_name} is not convex: a small excess cannot be promised, only a "
             "nearly stationary point; privacy holds for every solver listed."
         )
-    if any(plan.predicted is not None for plan in ranking.plans):
+    if any(plan.expectation is not None for plan in ranking.plans):
         sentences.append(
-            "Numbers before a bound are mean errors on made-up data of the same shape; no data was "
+            "Numbers before a bound are errors on made-up data of the same shape; no data was "
             "touched for them."
         )
+        sentences += [plan.outlook for plan in ranking.plans[:1] if plan.outlook]
     if ranking.budget.pure and ranking.plans and ranking.best.promised:
         delta = min(1e-6, 0.01 / ranking.facts.n)
         relaxed = rank(ranking.facts, replace(ranking.budget, delta=delta))

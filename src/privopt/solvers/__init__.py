@@ -3,6 +3,7 @@
 from privopt.solvers.catalogue import catalogue, solver_named
 from privopt.solvers.execute import PROGRESS, Blocks, declare, execute, row_bounds
 from privopt.solvers.frontier import Frontier
+from privopt.solvers.prediction import Prediction
 from privopt.solvers.solver import Plan, Result, Settings, Solver, Tick
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "Blocks",
     "Frontier",
     "Plan",
+    "Prediction",
     "Result",
     "Settings",
     "Solver",

@@ -8,7 +8,7 @@ from functools import cache
 
 from privopt.solvers.solver import Solver
 
-_PROTOCOL = {"solver", "specimen", "catalogue", "execute", "frontier", "families"}
+_PROTOCOL = {"solver", "specimen", "prediction", "catalogue", "execute", "frontier", "families"}
 
 
 @cache

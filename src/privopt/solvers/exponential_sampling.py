@@ -15,6 +15,10 @@ best lambda sqrt(2 p) a L R / mu. Both hold without smoothness, and do not fall 
 of the sum: where a loss is smooth, objective perturbation is usually far better than its bound and
 this is not. Equality for a cone inside the domain; a quadratic has p / (2 k).
 
+A loss that is not convex is drawn from a grid of N points, in up to three dimensions. A density
+p_j in proportion to exp(-k F_j) has E F + (1/k) sum p_j log p_j <= min F, so the excess over the
+grid's best point is at most log(N) / k for any F, and the grid adds its gap times n L.
+
 Time: linear in n for each trial. The number of trials depends on the data and has no cap, because a
 cap would be an answer of its own; the sandwich is slow when p is near ten and the margins that the
 domain allows are beyond twenty while n epsilon is small.
@@ -46,6 +50,8 @@ from privopt.solvers.specimen import Attack, Specimen, noise_of_delta
 Noise = Literal["pure", "gaussian"]
 PASSES = 200.0
 """Evaluations of the whole loss to expect; the true number is private."""
+ENOUGH_POINTS = 20_000
+"""Of a grid for a loss that is not convex."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +73,12 @@ class ExponentialSampling(Solver):
     Formal guarantee
     ----------------
     Every relation. ``noise="pure"``: epsilon-DP and bounded range; privacy uses the enforced range
-    of one record's loss on the domain and nothing else. ``noise="gaussian"``: mu-GDP; privacy uses
-    the enforced Lipschitz constant and the convexity of the loss, which the certificate lists.
-    The time a run takes is not covered.
+    of one record's loss on the domain and nothing else, convexity neither. ``noise="gaussian"``:
+    mu-GDP; privacy uses the enforced Lipschitz constant and the convexity of the loss, which the
+    certificate lists. The time a run takes is not covered.
     """
 
+    convexity_free: ClassVar[bool] = True
     name: ClassVar[str] = "exponential_sampling"
     summary: ClassVar[str] = "one release: an exact draw from exp(-loss) on the domain"
     specimen: ClassVar[Specimen] = Specimen(
@@ -91,16 +98,22 @@ class ExponentialSampling(Solver):
                 f"{self.name} needs a bounded domain; {domain} is not: "
                 'use L2Ball(radius), Box(lower, upper) or solver="objective_perturbation".'
             )
+        most = cells.MOST_DIMENSION
         if not facts.convex:
-            return f"{self.name} needs a convex loss; {loss} is not convex."
-        curved = facts.problem.loss.curved
-        most = sandwich.MOST_DIMENSION if curved else cells.MOST_DIMENSION
+            most = grid.MOST_DIMENSION
+        elif facts.problem.loss.curved:
+            most = sandwich.MOST_DIMENSION
         dimension = facts.p
         if dimension <= most + 1:  # a body of many dimensions would not fit into memory
             try:
                 dimension = body_of(facts.problem.domain, facts.p).dimension
             except Refused as refusal:
                 return f"{self.name}: {refusal}"
+        if dimension > most and not facts.convex:
+            return (
+                f"{self.name} needs a convex loss in more than {most} dimensions; {loss} is not "
+                f'convex, and there are {dimension}: use solver="noisy_gd".'
+            )
         if dimension > most:
             other = "objective_perturbation" if facts.smooth else "noisy_gd"
             return (
@@ -117,6 +130,10 @@ class ExponentialSampling(Solver):
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         if noise == "gaussian" and budget.pure:
             raise ValueError('noise="gaussian" needs delta > 0; use noise="pure".')
+        if not facts.convex:  # a grid needs no convexity, and nothing else does without
+            if noise == "gaussian" or method not in ("auto", "grid"):
+                raise ValueError('a loss that is not convex takes noise="pure" and method="grid".')
+            noise, method = "pure", "grid"
         plans = {}
         for kind in ("pure", "gaussian") if noise is None else (noise,):
             if not (kind == "gaussian" and (budget.pure or method == "grid")):
@@ -127,9 +144,11 @@ class ExponentialSampling(Solver):
         width = 0.0
         if sampler == "grid":
             width = _spacing(facts, multiplier) if spacing is None else float(spacing)
-            _check_grid(facts, width)
+            points = _check_grid(facts, width)
+            if not facts.convex:
+                risk = math.log(points) * _temperature(facts, multiplier)
             # The nearest point of the grid adds the Lipschitz constant of the sum times its gap.
-            risk += facts.n * facts.lipschitz() * width * math.sqrt(facts.p) / 2
+            risk += facts.n * facts.lipschitz() * _gap(facts, width)
         elif spacing is not None:
             raise ValueError('spacing belongs to method="grid".')
         return ExponentialSettings(
@@ -235,18 +254,32 @@ def _sampler(facts: Facts, method: str, ridge: float) -> Method:
 
 
 def _spacing(facts: Facts, multiplier: float) -> float:
-    """Cells in which k times the sum changes by at most one from centre to corner."""
+    """Cells in which k times the sum changes by at most one from centre to corner; larger ones
+    where those would be too many for a loss that has no other sampler."""
     steep = facts.n * facts.lipschitz() / _temperature(facts, multiplier)
-    return 2 / (steep * math.sqrt(facts.p))
+    fine = 2 / (steep * math.sqrt(facts.p))
+    if facts.convex:
+        return fine
+    body = body_of(facts.problem.domain, facts.p)
+    a_side = math.floor(ENOUGH_POINTS ** (1 / body.dimension))
+    return max(fine, float(np.max(body.high - body.low)) / a_side)
 
 
-def _check_grid(facts: Facts, spacing: float) -> None:
+def _gap(facts: Facts, spacing: float) -> float:
+    """How far a point of the domain is from a grid point inside, at most. Pulled to the centre by
+    1 - h/r, with h half a cell's diagonal and r the radius of a ball inside, it has a whole cell
+    around it that lies within; that is h (1 + R/r) away, and R/r is at most p on a simplex."""
+    return spacing * math.sqrt(facts.p) / 2 * (1 + facts.p)
+
+
+def _check_grid(facts: Facts, spacing: float) -> int:
     points = math.prod(grid.sides(body_of(facts.problem.domain, facts.p), spacing))
     if points > grid.MOST_POINTS:
         raise Refused(
             f"the grid would have {points:.2g} points, at most {grid.MOST_POINTS:.2g} are "
             'enumerated: use method="auto" or a larger spacing.'
         )
+    return points
 
 
 SOLVER = ExponentialSampling()

@@ -22,6 +22,7 @@ from privopt.ownership import own_type
 from privopt.privacy import Budget, Certificate
 from privopt.problem import Problem
 from privopt.solvers.frontier import Frontier, frontier
+from privopt.solvers.prediction import Prediction
 from privopt.solvers.specimen import Specimen
 
 Tick = Callable[[int, int], None]
@@ -115,6 +116,9 @@ class Solver(ABC):
     """What ``Settings.bound`` bounds. A small excess is promised for convex losses only; a solver
     whose privacy does not rest on convexity may take others, without that promise."""
 
+    convexity_free: ClassVar[bool] = False
+    """Whether its bound on the excess holds for losses that are not convex, too."""
+
     def __init_subclass__(cls, **others: Any) -> None:
         """No solver is asked about a kind of loss that it was not written for."""
         super().__init_subclass__(**others)
@@ -206,15 +210,18 @@ def entry_bounds(problem: Problem) -> RowBounds:
 class Plan:
     """A solver with its settings, ready to run: public, and made before any data is touched.
 
-    ``predicted`` is the mean excess risk on made-up data of the same shape, where the planner
-    simulated it; ``refused`` says why other solvers do not apply, where it chose among all.
+    ``expectation`` says what it loses on made-up data of the same shape, where the planner can
+    simulate it; that takes a moment, and is done when somebody asks. ``refused`` says why
+    other solvers do not apply, where it chose among all.
     """
 
     solver: Solver
     facts: Facts
     budget: Budget
     settings: Settings
-    predicted: float | None = None
+    expectation: Callable[[], Prediction | None] | None = field(
+        default=None, compare=False, repr=False
+    )
     refused: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __str__(self) -> str:
@@ -222,8 +229,9 @@ class Plan:
         lines = [f"{self.name}: {self.solver.summary}"]
         chosen = {k: v for k, v in self.settings.public().items() if v is not None}
         lines += [f"  {name} = {value}" for name, value in chosen.items()]
-        if self.predicted is not None:
-            lines.append(f"  predicted excess of the mean loss: {self.predicted:.3g}")
+        predicted = self.predicted
+        if predicted is not None:
+            lines.append(f"  predicted excess of the mean loss: {predicted:.3g}")
         lines += [f"  not {name}: {why}" for name, why in self.refused.items()]
         return "\n".join(lines)
 
@@ -251,9 +259,34 @@ class Plan:
         return (*found, *solver.assumptions(self.facts, self.settings))
 
     @property
+    def prediction(self) -> Prediction | None:
+        """What it loses on made-up data of the same shape; None where that cannot be simulated."""
+        return None if self.expectation is None else self.expectation()
+
+    @property
+    def predicted(self) -> float | None:
+        """Predicted excess of the objective, never above what is proved."""
+        found = self.prediction
+        if found is None:
+            return None
+        return min(found.error, self.settings.bound if self.promised_excess else math.inf)
+
+    @property
+    def outlook(self) -> str | None:
+        """What privacy is expected to cost, in units people know; None if nothing is predicted."""
+        found, loss = self.prediction, self.facts.problem.loss
+        return None if found is None else f"{self.name}: {found.sentence(loss.classification)}"
+
+    @property
+    def promised_excess(self) -> bool:
+        """Whether the bound holds, and is one on the excess."""
+        convex = self.facts.convex or self.solver.convexity_free
+        return convex and self.solver.promise == "excess"
+
+    @property
     def promised(self) -> bool:
-        """Whether the bound holds: one on the excess is proved for convex losses only."""
-        return self.facts.convex or self.solver.promise == "stationarity"
+        """Whether the bound holds: one on the excess is mostly proved for convex losses alone."""
+        return self.promised_excess or self.solver.promise == "stationarity"
 
     def frontier(self, epsilons: Iterable[float] | None = None) -> Frontier:
         """Predicted error of this solver against epsilon, with the settings it chooses for each.
@@ -266,7 +299,7 @@ class Plan:
             budget = replace(self.budget, epsilon=epsilon, delta=delta)
             return self.name, self.error_at(replace(self.facts, n=n), budget)
 
-        source = "bound" if self.predicted is None else "simulation"
+        source = "bound" if self.expectation is None else "simulation"
         at = self.budget
         return frontier(predict, at.epsilon, at.delta, self.facts.n, epsilons, source)
 
@@ -274,8 +307,8 @@ class Plan:
         """Predicted error of the same solver on other facts; infinite where it refuses."""
         if self.solver.refuse(facts, budget) is not None:
             return math.inf
-        bound = self.solver.replanned(facts, budget, self.settings).bound
-        return bound if self.predicted is None else bound * self.predicted / self.settings.bound
+        bound, predicted = self.solver.replanned(facts, budget, self.settings).bound, self.predicted
+        return bound if predicted is None else bound * predicted / self.settings.bound
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ class WithIntervals(Solver):
             return f"{self.name} needs a convex loss; {facts.loss_name} is not convex."
         if not isinstance(problem.loss, Logistic | Squared | Poisson):
             return (
-                f"intervals by curvature are for least squares, log-odds and counts, not for "
+                f"{self.name}, by curvature, is for least squares, log-odds and counts, not for "
                 f"{facts.loss_name}: use privopt.IntervalsByParts."
             )
         if not math.isfinite(facts.lipschitz()):

@@ -131,5 +131,4 @@ def in_parts(plan: Plan, parts: int, n: int) -> Plan:
         parts,
         rounded=plan.settings.rounded,
     )
-    predicted = plan.predicted
-    return Plan(solver, replace(facts, n=n), plan.budget, whole, predicted)
+    return Plan(solver, replace(facts, n=n), plan.budget, whole, plan.expectation)
