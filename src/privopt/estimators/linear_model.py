@@ -24,7 +24,7 @@ from privopt.estimators.chunked_fit import fit_chunks
 from privopt.estimators.confidence import Confident
 from privopt.estimators.frames import column, validated, without_missing
 from privopt.estimators.outcome import publish
-from privopt.estimators.parameters import Declared, parameter
+from privopt.estimators.parameters import Declared, fitted, parameter
 from privopt.estimators.pipelines import learned_before
 from privopt.estimators.portable import Portable
 from privopt.estimators.shapes import added, shaped_columns
@@ -42,7 +42,7 @@ from privopt.oracle.moments import clip_factors, tamed
 from privopt.planner import choose, public_count
 from privopt.planner.groups import choose_for_group
 from privopt.planner.private_norm import choose_with_private_norm
-from privopt.privacy import Budget, Neighbouring
+from privopt.privacy import Budget, Certificate, Neighbouring
 from privopt.problem import Problem
 from privopt.solvers import Blocks, Plan, execute, row_bounds
 from privopt.solvers.families.parts import in_parts
@@ -107,10 +107,13 @@ class LinearModel(Confident, Declared, Portable, ABC):
     feature_names_in_ : ndarray, when X has column names
     """
 
-    plan_: Plan
-    data_norm_: float | None
-    _row_map: Any
-    _clipped: bool
+    privacy_: Certificate = fitted()
+    plan_: Plan = fitted()
+    data_norm_: float | None = fitted()
+    n_features_in_: int = fitted()
+    feature_names_in_: np.ndarray = fitted()
+    _row_map: Any = fitted()
+    _clipped: bool = fitted()
     _classification = False
     _largest = 1.0
     """The public number that weights of records are in units of."""

@@ -8,9 +8,9 @@ import numpy as np
 
 from privopt.estimators.confidence import GivesIntervals
 from privopt.estimators.linear_classifier import LinearClassifier
-from privopt.estimators.parameters import parameter
+from privopt.estimators.parameters import fitted, parameter
 from privopt.estimators.probabilities import probabilities
-from privopt.estimators.shapes import plain_additive
+from privopt.estimators.shapes import Shape, plain_additive
 from privopt.losses import CappedLogistic, Logistic, Loss
 
 
@@ -63,6 +63,7 @@ class LogisticRegression(GivesIntervals, LinearClassifier):
 
     _sklearn_class = "linear_model.LogisticRegression"
 
+    shapes_: list[Shape] | None = fitted()
     link: str = parameter(default="logit")
     features: Any = parameter(default="linear")
 

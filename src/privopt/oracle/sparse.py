@@ -241,7 +241,9 @@ class SparseRows:
         bounds, shape = self.bounds, self._X.shape
 
         def rebuilt(a: list[Any]) -> SparseRows:
-            return SparseRows(sp.csr_array(tuple(a[:3]), shape=shape), *a[3:], bounds)
+            y, scale, active, sizes = a[3:]
+            X = sp.csr_array(tuple(a[:3]), shape=shape)
+            return SparseRows(X, y, scale, active, sizes, bounds)
 
         own = [self._y, self._scale, self._active, self._sizes]
         return rebuilt, [self._X.data, self._X.indices, self._X.indptr, *own]
