@@ -29,11 +29,13 @@ from privopt.inference import Parts, Sandwich
 from privopt.inference.coefficients import Linear
 from privopt.losses import Loss
 from privopt.oracle import RowMap, ShapeTables
+from privopt.planner.simulate import Expectation
 from privopt.privacy import Budget, Certificate, Refused
 from privopt.privacy.events import Event, Numerics, Sampling
 from privopt.privacy.kinds import Kind
 from privopt.problem import Problem
 from privopt.solvers import Blocks, Plan, Settings, Solver
+from privopt.solvers.prediction import Prediction
 
 FORMAT = 1
 NOTE = "privopt.json"
@@ -59,6 +61,8 @@ FAMILIES = (
     Sandwich,
     Parts,
     Linear,
+    Expectation,
+    Prediction,
 )
 """Classes of this library, and their subclasses in it, that a file may hold. All are plain data:
 building one opens no file and draws no noise."""
