@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import warnings
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -31,6 +33,11 @@ def streamed(model, names=True, parts=PARTS):
     for part in parts:
         model.partial_fit(ROWS[part], LABELS[part], record_ids=part if names else None)
     return model
+
+
+def entered(model):
+    """Blocks that are paid for, whatever became of them."""
+    return model._blocks.entered
 
 
 @parametrize_with_checks([RefitStream(LogisticRegression(), block_size=1000, random_state=0)])
@@ -121,7 +128,7 @@ def test_a_refused_block_is_not_entered_and_a_failed_one_is():
     model = streamed(RefitStream(two(), random_state=1), parts=PARTS[:1])
     with pytest.raises(ValueError, match="not in classes"):
         model.partial_fit(ROWS[PARTS[1]], LABELS[PARTS[1]] + 5, record_ids=PARTS[1])
-    assert model.blocks_ == model._blocks.entered == 1
+    assert model.blocks_ == entered(model) == 1
     releases = model.privacy_.releases
 
     def failing(mechanism, payload, sensitivity, event, run):
@@ -165,11 +172,70 @@ def test_a_ledger_is_charged_once_for_blocks_of_one_size(tmp_path):
     for part in PARTS[:3]:
         model.partial_fit(ROWS[part], LABELS[part], record_ids=part)
     assert model.privacy_.private
-    assert model.privacy_.ledger["dataset"]
-    with pytest.raises(Refused, match="give blocks of one size, or no ledger"):
+    assert (model.privacy_.ledger or {})["dataset"]
+    with pytest.raises(Refused, match="give blocks of one size, or begin with no ledger"):
         model.partial_fit(ROWS[1000:1100], LABELS[1000:1100], record_ids=np.arange(1000, 1100))
     with pytest.raises(Refused):
         two(ledger=ledger).fit(ROWS, LABELS)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"neighbouring": "replace_one"}, {"epsilon": 1.0}, {"epsilon": 9.0}, {"delta": 1e-4}],
+    ids=str,
+)
+def test_all_blocks_keep_the_budget_of_the_first(changed):
+    """What earlier blocks released was made for that relation and that epsilon."""
+    model = streamed(RefitStream(two()), parts=PARTS[:1])
+    before = model.privacy_
+    model.estimator.set_params(**changed)
+    with pytest.raises(Refused, match="keep the first one's budget"):
+        model.partial_fit(ROWS[PARTS[1]], LABELS[PARTS[1]], record_ids=PARTS[1])
+    assert model.privacy_ == before
+    assert entered(model) == 1
+    back = pickle.loads(pickle.dumps(model))
+    with pytest.raises(Refused, match="keep the first one's budget"):
+        back.partial_fit(ROWS[PARTS[1]], LABELS[PARTS[1]], record_ids=PARTS[1])
+    assert model.fit(ROWS, LABELS).blocks_ == 10  # a new stream
+
+
+@pytest.mark.parametrize("change", ["given", "taken away", "exchanged"])
+def test_the_ledger_of_the_first_block_is_that_of_all(change, tmp_path):
+    """A stream is charged once, so a ledger that comes later would never be."""
+    one, other = (privopt.Ledger.create(tmp_path / f"{name}.db", 3.0, 1e-5) for name in "ab")
+    first, later = {"given": (None, one), "taken away": (one, None), "exchanged": (one, other)}[
+        change
+    ]
+    model = streamed(RefitStream(two(), ledger=first), parts=PARTS[:1])
+    model.ledger = later
+    with pytest.raises(Refused, match="first block of this stream was charged to"):
+        model.partial_fit(ROWS[PARTS[1]], LABELS[PARTS[1]], record_ids=PARTS[1])
+    assert entered(model) == 1
+    model.ledger = first
+    assert streamed(model, parts=PARTS[1:2]).privacy_.cells == 2
+
+
+@pytest.mark.parametrize("how", ["pickle", "copy"])
+def test_a_copy_that_goes_on_says_that_it_cannot_notice_old_records(how):
+    """Ids stay behind, so the same ones are taken again; the stream itself still refuses them."""
+    model = streamed(RefitStream(two(), random_state=1), parts=PARTS[:2])
+    back = pickle.loads(pickle.dumps(model)) if how == "pickle" else copy.deepcopy(model)
+    back.partial_fit(ROWS[PARTS[0]], LABELS[PARTS[0]], record_ids=PARTS[0])
+    said = " ".join(back.privacy_.assumptions)
+    assert "records of the blocks before do not come again" in said
+    assert "no other copy goes on with the same records" in said
+    with pytest.raises(Refused, match="already taken part"):
+        back.partial_fit(ROWS[PARTS[0]], LABELS[PARTS[0]], record_ids=PARTS[0])
+    with pytest.raises(Refused, match="already taken part"):
+        model.partial_fit(ROWS[PARTS[0]], LABELS[PARTS[0]], record_ids=PARTS[0])
+    assert refit_stream.COPIED not in streamed(model, parts=PARTS[2:3]).privacy_.assumptions
+
+
+def test_names_after_a_fit_are_not_held_against_its_rows_and_it_is_said():
+    model = RefitStream(two(), block_size=200, random_state=1).fit(ROWS[:400], LABELS[:400])
+    assert refit_stream.ONCE not in model.privacy_.assumptions
+    model.partial_fit(ROWS[PARTS[0]], LABELS[PARTS[0]], record_ids=PARTS[0])
+    assert refit_stream.ONCE in model.privacy_.assumptions
 
 
 REFUSED = [
@@ -179,7 +245,10 @@ REFUSED = [
     (lambda: RefitStream(two(rows_per_user=2)), "a user's rows may lie in several blocks"),
     (lambda: RefitStream(two(ledger="x.db")), "give the ledger to the stream"),
     (lambda: RefitStream(two(), average=0), "average must be a positive integer, got 0"),
-    (lambda: RefitStream(two(), block_size=2.5), "block_size must be a positive integer"),
+    (
+        lambda: RefitStream(two(), block_size=cast(Any, 2.5)),
+        "block_size must be a positive integer",
+    ),
     (lambda: RefitStream(two(link="capped"), average=2), "have no mean: take average=1"),
     (lambda: RefitStream(two(classes=None)), "classes must be passed on the first call"),
 ]

@@ -311,7 +311,8 @@ class PrivateSearchCV(Delegating):
                 },
             )
             search.settle(certificate)
-        after = Blocks(list(search.log), mark=search.mark, private=search.private)
+        # The search has paid for the last fit as well, which is given no ledger.
+        after = Blocks(list(search.log), mark=search.mark, private=search.private, budget=budget)
         return best, certificate, after
 
     @staticmethod

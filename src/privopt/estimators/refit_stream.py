@@ -22,7 +22,10 @@ from privopt.privacy.participation import Participation
 from privopt.solvers import Blocks
 
 ONCE = "each record is in one block of the stream: not checked, not named"
-COPIED = "no other copy of this stream goes on with records of its own: not checked"
+COPIED = (
+    "the stream went on from a copy or a file: records of the blocks before do not come again, and "
+    "no other copy goes on with the same records: not checked"
+)
 USUAL = 10
 """Blocks of ``fit`` where nothing says how many."""
 
@@ -51,7 +54,8 @@ class RefitStream(Delegating):
     random_state : int, optional
         None draws secure noise. An integer makes the result reproducible and not private.
     ledger : Ledger or path, optional
-        Charge the stream to a budget before its first block. Blocks must then be of one size.
+        Charge the stream to a budget before its first block; later is refused. Blocks must then be
+        of one size.
     dataset : str, optional
         Name of the budget in the ledger; may be left out if there is only one.
 
@@ -75,10 +79,15 @@ class RefitStream(Delegating):
     block touches, and a record's loss is that of its own cell; models of earlier blocks are public
     when a later one is fitted, and no block depends on them. Which block a record is in must not
     depend on what other records say: the order of arrival, or time. ``record_ids`` let the stream
-    refuse a record that comes twice; without them the certificate assumes that none does.
+    refuse a record that comes twice; once a block had none, the certificates of later blocks
+    assume that none does.
+
+    All blocks keep the first one's budget, with its relation, and the ledger that paid for it, or
+    none: a block with another is refused. ``fit`` begins a new stream.
 
     What is kept between blocks is public, so a stream is resumed from ``privopt.save`` or pickle.
-    Ids of records are not kept, and two copies must not be given the same records.
+    Ids of records are not kept: a copy that goes on cannot notice a record of an earlier block, nor
+    what another copy was given, and its certificate assumes that neither comes.
 
     Examples
     --------
@@ -99,6 +108,7 @@ class RefitStream(Delegating):
     _blocks: Blocks | None = None
     _people: Participants | None = None
     _promised: tuple[str, ...] = ()
+    _unnamed: bool = False
 
     def __init__(
         self,
@@ -160,7 +170,8 @@ class RefitStream(Delegating):
             )
         if classes is None:
             classes = getattr(self, "_classes", None)
-        promises = () if record_ids is not None else (ONCE,)
+        # Names cannot be held against records of earlier blocks that had none.
+        promises = (ONCE,) if record_ids is None or self._unnamed else ()
         self._block(concrete(X), y, classes, record_ids, promises)
         self._show()
         return self
@@ -190,6 +201,7 @@ class RefitStream(Delegating):
             if blocks.entered > step:  # from here on the block is spent, whatever became of it
                 people.enter(step, entered)
                 self._blocks, self._people, self._promised = blocks, people, promised
+                self._unnamed = self._unnamed or names is None
         self._classes = getattr(made, "classes_", None)
         self._models = [*getattr(self, "_models", []), made][-int(self.average) :]
 
@@ -273,7 +285,7 @@ class RefitStream(Delegating):
         return state
 
 
-STATE = ("_blocks", "_people", "_promised", "_classes", "_models")
+STATE = ("_blocks", "_people", "_promised", "_unnamed", "_classes", "_models")
 """What belongs to one stream."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
@@ -15,7 +16,7 @@ from privopt.mechanisms import Gate, Run, rehearsed
 from privopt.noise import Source
 from privopt.oracle import Oracle
 from privopt.oracle.rows import RowBounds
-from privopt.privacy import Certificate, Log, Refused
+from privopt.privacy import Budget, Certificate, Log, Refused
 from privopt.privacy.events import ROOT, Cell, Event
 from privopt.privacy.kinds import Kind
 from privopt.solvers.solver import Answer, Plan, Tick, no_tick
@@ -33,8 +34,10 @@ def row_bounds(plan: Plan) -> RowBounds:
 class Blocks:
     """Runs of one stream, each on records that no other takes in: every record pays once.
 
-    Spend is the largest over the blocks (``privacy.spend``). A ledger is charged for the first;
-    others are held to the same losses. A block that fails has been entered, and stays.
+    Spend is the largest over the blocks (``privacy.spend``). All blocks keep the budget of the
+    first, with its relation and unit, and the ledger that paid for it, or none; a ledger is charged
+    for the first, and others are held to the same losses. A block that fails has been entered, and
+    stays.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -42,21 +45,48 @@ class Blocks:
     mark: dict[str, Any] | None = None
     private: bool = True
     first: tuple[tuple[Kind, ...], ...] = ()
+    budget: Budget | None = None
+    group: int = 1
+    payer: tuple[str, str] | None = None
 
-    def begin(self, run: Run, declared: Log, account: Dataset | None) -> None:
-        """Pay for the first block, and with it for all."""
+    def begin(self, plan: Plan, source: Source, account: Dataset | None) -> Run:
+        """The run of the next block; pays for the first one, and with it for all."""
+        payer = None if account is None else (os.path.realpath(account.path), account.name)
+        if self.entered:
+            self._check(plan, payer)
+        declared = declare(plan, (self.entered,))
+        group, past = plan.facts.group, tuple(self.events)
+        run = Run(plan.budget, declared, source, what=plan.name, group=group, past=past)
         losses = tuple(event.kinds for event in declared)
         if not self.entered:
             run.pay(account)
-            self.first = losses
+            self.first, self.budget, self.group = losses, plan.budget, group
+            self.payer = payer
         else:
             if account is not None and losses != self.first:
                 raise Refused(
                     "the ledger was charged for blocks like the first one, and this one is planned "
-                    "for another number of rows: give blocks of one size, or no ledger."
+                    "for another number of rows: give blocks of one size, or begin with no ledger."
                 )
             run.follow(self.mark, paid=True, private=self.private)
         self.entered += 1
+        return run
+
+    def _check(self, plan: Plan, payer: tuple[str, str] | None) -> None:
+        """Refuse what the first block did not promise, or did not pay for."""
+        # What was released before was made for the first block's relation, and for no other.
+        if (plan.budget, plan.facts.group) != (self.budget, self.group):
+            raise Refused(
+                f"all blocks of a stream keep the first one's budget, {self.budget}, and this one "
+                f"has {plan.budget}: begin a new stream for another epsilon, delta, neighbouring "
+                "relation, unit or number of rows of a user."
+            )
+        if payer != self.payer:
+            paid = "no ledger" if self.payer is None else f"{self.payer[1]!r} in {self.payer[0]}"
+            raise Refused(
+                f"the first block of this stream was charged to {paid}, and that stands for all "
+                "blocks: begin a new stream to have it charged elsewhere."
+            )
 
     def end(self, run: Run) -> None:
         """Remember what was released; view numbers of all blocks differ."""
@@ -102,13 +132,12 @@ def execute(
     """
     facts, tick = plan.facts, PROGRESS.get() if tick is None else tick
     cell = ROOT if blocks is None else (blocks.entered,)
-    declared, past = declare(plan, cell), () if blocks is None else tuple(blocks.events)
-    run = Run(plan.budget, declared, source, what=plan.name, group=facts.group, past=past)
     before = None
     if blocks is None:
+        run = Run(plan.budget, declare(plan), source, what=plan.name, group=facts.group)
         before = run.pay(account, key)
     else:
-        blocks.begin(run, declared, account)
+        run = blocks.begin(plan, source, account)
     if before is not None:
         certificate, thetas = before
         return Answer([_from_hex(theta) for theta in thetas]), certificate
