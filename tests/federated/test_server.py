@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
+import pickle
 
 import numpy as np
 import pytest
@@ -457,3 +459,23 @@ def test_servers_that_are_killed_show_each_round_once_and_ask_nobody_too_often()
     seen = trainings(15)
     assert seen["killed"] >= 5
     assert seen["rounds"] >= 1
+
+
+@pytest.mark.parametrize("twin", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_server_has_no_twin(twin):
+    """Two servers would release one round with two draws of noise, and pay for one."""
+    server = made()
+    server.begin_round(range(20))
+    with pytest.raises(Refused, match="a server is not copied"):
+        twin(server)
+    server.end_round()
+
+
+def test_a_sum_of_contributions_is_sealed_once():
+    from privopt.oracle.contributions import Contributions
+    from privopt.oracle.sensitivity import Sensitivity
+
+    total = Contributions(3, Sensitivity("l2", 1.0, 1.0))
+    total.sealed()
+    with pytest.raises(Refused, match="released once"):
+        total.sealed()

@@ -8,12 +8,14 @@ import pytest
 from privopt import LogisticRegression
 from privopt.estimators.bounds import ColumnBounds
 from privopt.losses import Logistic
-from privopt.oracle import Moments, NormHistogram, RowMap
+from privopt.noise import SilentSource
+from privopt.oracle import ClippedGradient, Moments, NormHistogram, Oracle, RowMap
 from privopt.oracle.bounded_columns import TILE, BoundedColumns
 from privopt.oracle.dense import DenseRows
 from privopt.oracle.mapped import MappedRows
 from privopt.oracle.objective import Objective
 from privopt.oracle.rows import RowBounds
+from privopt.oracle.sealed import KEY
 
 
 def peak_of(compute):
@@ -166,3 +168,30 @@ def test_a_broken_row_changes_how_no_other_row_is_clipped(bad):
     others = np.arange(500) != 137
     np.testing.assert_array_equal(broken[others], whole[others])
     np.testing.assert_array_equal(broken[137], 0.0)
+
+
+def test_an_empty_record_adds_nothing_wherever_zero_lies():
+    """Columns that lie far from zero, read in their own units: every sum is that of the others."""
+    rng = np.random.default_rng(1)
+    X, y = rng.uniform(99.0, 101.0, (40, 2)), np.where(rng.random(40) < 0.5, -1.0, 1.0)
+    broken = X.copy()
+    broken[7] = np.nan
+    left = np.arange(40) != 7
+    theta = np.array([0.4, -0.3, 0.2])
+
+    def sums(X, y):
+        held = BoundedColumns.over(
+            X, np.full(2, 99.0), np.full(2, 101.0), np.full(2, 100.0), np.ones(2)
+        )
+        oracle = Oracle.over(
+            held, y, neighbouring="zero_out", bounds=RowBounds(np.inf, 1.0), source=SilentSource()
+        )
+        view = oracle.mapped(RowMap(np.zeros(2), np.ones(2), 1.0, 1.0)).everything()
+        yield view.ask(ClippedGradient(Logistic(), 1.0), theta).open(KEY)
+        objective = view.function(Logistic()).open(KEY)
+        yield objective.gradient(theta)
+        yield objective.hessian(theta)
+        yield np.array([objective.value(theta)])
+
+    for one, other in zip(sums(broken, y), sums(X[left], y[left]), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-12)

@@ -315,6 +315,9 @@ class Server:
         self._whole = True
         return model.copy()
 
+    def __reduce__(self) -> Any:
+        raise Refused("a server is not copied, since two would release one round: " + AGAIN)
+
     def _check_whole(self) -> None:
         if not self._whole or self._process != os.getpid():
             raise Refused(

@@ -27,7 +27,7 @@ class BoundedColumns:
     """x becomes (x - shift) / scale, clipped to [low, high] before; entries are finite.
 
     ``outside`` says of each ``TILE`` rows whether an entry has to be clipped; the first row here is
-    number ``first`` there. ``broken`` are rows that are not numbers, and zeros here.
+    number ``first`` there. ``broken`` are rows that are not numbers: zeros, in whatever units.
     """
 
     inner: np.ndarray
@@ -59,7 +59,7 @@ class BoundedColumns:
     def without(self, broken: np.ndarray) -> BoundedColumns:
         """A copy in which these rows are zeros, and those that were so before."""
         inner = self.inner.copy()
-        inner[broken] = self.shift.astype(inner.dtype)
+        inner[broken] = 0.0  # any number: they are emptied after each reading
         if self.broken is not None:
             broken = broken | self.broken
         return replace(self, inner=inner, broken=broken)
@@ -84,7 +84,8 @@ class BoundedColumns:
     def __getitem__(self, key: Any) -> np.ndarray:
         """Rows, and perhaps some of their columns; not to be written to."""
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
-        return self._map(self.inner[rows, columns], columns, self._clean(rows), None)
+        found = self._map(self.inner[rows, columns], columns, self._clean(rows), None)
+        return self._emptied(found, rows)
 
     def block(self, rows: slice) -> np.ndarray:
         """Consecutive rows, perhaps in a place that the next block of this thread is written to."""
@@ -92,7 +93,8 @@ class BoundedColumns:
         place = getattr(_PLACE, "block", None)
         if place is None or place.dtype != found.dtype or place.size < found.size:
             place = _PLACE.block = np.empty(found.size, found.dtype)
-        return self._map(found, slice(None), clean, place[: found.size].reshape(found.shape))
+        found = self._map(found, slice(None), clean, place[: found.size].reshape(found.shape))
+        return self._emptied(found, rows)
 
     def part(self, rows: slice) -> BoundedColumns:
         """Some consecutive rows, not read yet."""
@@ -111,6 +113,15 @@ class BoundedColumns:
             self.inner,
             self.broken,
         )
+
+    def _emptied(self, X: np.ndarray, rows: Any) -> np.ndarray:
+        """Zeros where a row is broken: an empty record adds nothing, wherever zero lies."""
+        if self.broken is None or not self.broken[rows].any():
+            return X
+        if np.may_share_memory(X, self.inner):
+            X = X.copy()
+        X[self.broken[rows]] = 0.0
+        return X
 
     def _clean(self, rows: Any) -> bool:
         if not isinstance(rows, slice):

@@ -28,6 +28,7 @@ class Contributions:
     """
 
     def __init__(self, width: int, sensitivity: Sensitivity) -> None:
+        self._sealed = False
         if sensitivity.norm != "l2":
             raise Refused(f"contributions are bounded in l2, not in {sensitivity.norm}.")
         grid = sensitivity.grid
@@ -82,6 +83,9 @@ class Contributions:
 
     def sealed(self) -> Sealed:
         """The sum so far, to be released once."""
+        if self._sealed:
+            raise Refused("a sum of contributions is released once.")
+        self._sealed = True
         if self._total is None:
             return Sealed(KEY, self._recent, self._sensitivity)
         self._flush()

@@ -122,6 +122,8 @@ def as_arrays(table: Any, features: tuple[str, ...], target: str) -> tuple[np.nd
     for j, name in enumerate(features):
         start = 0
         for part in table.column(name).chunks:
-            X[start : start + len(part), j] = part.cast(pa.float64()).to_numpy(zero_copy_only=False)
+            X[start : start + len(part), j] = part.cast(pa.float64(), safe=False).to_numpy(
+                zero_copy_only=False
+            )
             start += len(part)
     return X, table.column(target).to_numpy()
