@@ -26,6 +26,7 @@ TURN |= {
     "OnlineLinearRegression": "replace_one",
     "PrivateSearchCV": "zero_out",
     "RefitStream": "zero_out",
+    "federated.Server": "replace_one",
     "prediction_intervals": "zero_out",
 }
 

@@ -21,6 +21,7 @@ from privopt.oracle import (
     CoordinateClippedGradient,
     CountPositive,
     CountRecords,
+    Curvature,
     Embedded,
     GradientDifference,
     GramGradient,
@@ -32,6 +33,7 @@ from privopt.oracle import (
     RowBounds,
     RowSum,
     SquaresAlong,
+    Votes,
 )
 from privopt.oracle.sealed import KEY
 
@@ -92,6 +94,14 @@ CASES = [
         (9.0, 9.0),
     ),
     (RowSum(2.0), BALL, (0, 0), record((9, 0), 1), (record((9, 0), 1), record((-9, 0), 1)), (2, 4)),
+    (
+        Votes(3.0),
+        ENTRIES,
+        (0, 0),
+        record((3, -3), 0),
+        (record((3, -3), 0), record((-3, 3), 0)),
+        (6.0, 12.0),
+    ),
     (CountRecords(), BALL, (0, 0), record((1, 0), 1), (record((1, 0), 1), EMPTY), (1, 1)),
     (
         CountPositive(),
@@ -188,6 +198,8 @@ CASES = [
 BOUND_IN_PARTS = {Moments}
 """Squares and values are bounded apart, and no pair of records takes both to their end at once;
 tests of moments say how near they come."""
+ATTAINED_ELSEWHERE = {Curvature}
+"""Two matrices of mapped rows: ``test_curvature`` has the records."""
 
 
 def total(query, bounds, at, one):
@@ -209,6 +221,8 @@ def total(query, bounds, at, one):
 def size(change, norm):
     if norm == "coordinates":
         return np.abs(change)
+    if norm == "range":
+        return np.ptp(change)
     return np.linalg.norm(change, {"l1": 1, "l2": 2, "linf": np.inf}[norm])
 
 
@@ -234,4 +248,4 @@ def test_every_question_is_here():
         and all(hasattr(found, part) for part in ("radius", "diameter", "total"))
         and not getattr(found, "_is_protocol", False)
     }
-    assert questions == {type(case[0]) for case in CASES} | BOUND_IN_PARTS
+    assert questions == {type(case[0]) for case in CASES} | BOUND_IN_PARTS | ATTAINED_ELSEWHERE
