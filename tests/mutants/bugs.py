@@ -41,8 +41,13 @@ from privopt.oracle.sparse import SparseRows
 from privopt.oracle.vertex_draw import VertexDraw
 from privopt.privacy import accountant, certificate, kinds, profiles
 from privopt.privacy.events import Sampling
-from privopt.solvers import greedy_coordinate, noisy_gd, noisy_sgd, standardized_objective
-from privopt.solvers import objective_perturbation as objective_solver
+from privopt.solvers import (
+    greedy_coordinate,
+    noisy_gd,
+    noisy_sgd,
+    solver_named,
+    standardized_objective,
+)
 
 from .checks import (
     accounted,
@@ -425,16 +430,18 @@ def output_sensitivity() -> Iterator[Mutant]:
 
     for solver in ("noisy_gd", "noisy_sgd", "one_point_sgd"):
         delta = DELTA
+        # Of one record a step, steps enough to meet the one that differs.
+        long: dict[str, Any] = {"n_iter": 150} if solver == "one_point_sgd" else {}
         yield Mutant(
             f"{solver}: gradients not clipped",
             ((gradient, "_weigh", unclipped),),
-            replayed(solver, "zero_out", delta, discrete_noise=False),
+            replayed(solver, "zero_out", delta, discrete_noise=False, **long),
             "replay",
         )
         yield Mutant(
             f"{solver}: integer gradients not clipped",
             ((gradient, "_weigh", unclipped), (dense_module, "shorten", _unclipped)),
-            replayed(solver, "zero_out", delta),
+            replayed(solver, "zero_out", delta, **long),
             "replay",
         )
         yield Mutant(
@@ -834,25 +841,26 @@ def glue() -> Iterator[Mutant]:
         logged("noisy_gd", DELTA),
         "dry run",
     )
-    own = objective_solver.ObjectivePerturbationSolver.run
 
-    def from_data(
-        self: Any, oracle: Any, gate: Any, problem: Any, settings: Any, *rest: Any
-    ) -> Any:
-        more = replace(settings, regularisation=settings.regularisation * (1 + oracle._rows.count))
-        return own(self, oracle, gate, problem, more, *rest)
+    def from_data(own: Callable[..., Any]) -> Callable[..., Any]:
+        def run(self: Any, oracle: Any, gate: Any, problem: Any, settings: Any, *rest: Any) -> Any:
+            larger = settings.regularisation * (1 + oracle._rows.count)
+            return own(self, oracle, gate, problem, replace(settings, regularisation=larger), *rest)
+
+        return run
 
     for solver in ("objective_perturbation", "approximate_minima"):
+        kind = type(solver_named(solver))
         yield Mutant(
             f"{solver}: lambda read from data",
-            ((objective_solver.ObjectivePerturbationSolver, "run", from_data),),
+            ((kind, "run", from_data(kind.run)),),
             logged(solver, 0.0),
             "dry run",
         )
     batch = noisy_sgd.NoisySGD.run
 
     def by_drawn(self: Any, oracle: Any, gate: Any, problem: Any, settings: Any, *rest: Any) -> Any:
-        counted = replace(settings, records=max(20, oracle._rows.count))
+        counted = replace(settings, records=max(40, oracle._rows.count))
         return batch(self, oracle, gate, problem, counted, *rest)
 
     yield Mutant(

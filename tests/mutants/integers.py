@@ -14,7 +14,7 @@ from privopt.audit import low_bits
 from privopt.losses import Absolute, Logistic
 from privopt.mechanisms import DiscreteGaussian, DiscreteLaplace, on_grid
 from privopt.noise import SeededSource, discrete, discrete_gaussian
-from privopt.oracle import ClippedGradient, Oracle, RowBounds, counting, dense, oracle
+from privopt.oracle import ClippedGradient, Oracle, RowBounds, counting, dense, view
 from privopt.oracle.sealed import KEY
 from privopt.oracle.sensitivity import Grid, Sensitivity
 from privopt.privacy import Event, Log, certificate
@@ -169,7 +169,7 @@ def integers() -> Iterator[Mutant]:
         "integers: a grid of twice the steps",
         tuple(
             (module, "grid_step", lambda sensitivity, steps: sensitivity / steps / 2)
-            for module in (on_grid, oracle, counting)
+            for module in (on_grid, view, counting)
         ),
         law("noisy_gd", DELTA),
         "law",
