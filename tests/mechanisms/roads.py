@@ -17,7 +17,8 @@ from tests.estimators.every import CASES, GROUPS, TWO, X
 APPROXIMATE = {"epsilon": 3.0, "delta": 1e-3}
 NO_FIT = {
     "BoundedScaler", "Budget", "Certificate", "Ledger", "Participation", "PrivacyWarning",
-    "Problem", "Refused", "SplineFeatures", "__version__", "auto", "check_pipeline", "geometry",
+    "Dataset", "Problem", "Refused", "SplineFeatures", "__version__", "auto", "check_pipeline",
+    "dataset", "engines", "geometry",
     "load", "losses", "plan", "save",
 }  # fmt: skip
 """Public names that make no certificate."""
@@ -73,6 +74,17 @@ def _refits(**more: Any) -> Any:
     return privopt.RefitStream(model, block_size=40, **more).fit(X, TWO).privacy_
 
 
+def _parts(**more: Any) -> Any:
+    model = privopt.LogisticRegression(classes=["no", "yes"], **APPROXIMATE, **more)
+    return privopt.IntervalsByParts(model, parts=3).fit(X, TWO).privacy_
+
+
+def _band(**more: Any) -> Any:
+    y = GROUPS["number"]
+    model = privopt.LinearRegression(8.0, random_state=0).fit(X, y)
+    return privopt.prediction_intervals(model, X, y, level=0.5, epsilon=3.0, **more).privacy_
+
+
 def _train(noise: str, batches: str, **more: Any) -> Any:
     torch = pytest.importorskip("torch")
     from privopt.torch import make_private
@@ -124,6 +136,8 @@ ROADS = {
     "PrivateSearchCV": partial(_search, "private"),
     "PrivateSearchCV, planned": partial(_search, "plan"),
     "RefitStream": _refits,
+    "IntervalsByParts": _parts,
+    "prediction_intervals": _band,
     "evaluate": _evaluate,
     "solve": _solve,
     "quantile": partial(_quantile, "loss"),

@@ -8,6 +8,7 @@ import numpy as np
 
 import privopt
 from privopt.losses import Huber
+from privopt.noise import Generator
 from privopt.privacy import Budget, Refused
 
 N = 40
@@ -17,7 +18,7 @@ Made = tuple[Any, Any, str]
 """A run, its pairs of neighbours, and what is said of them."""
 
 
-def by_parts(budget: Budget, generator: np.random.Generator, pairs: Any) -> Made:
+def by_parts(budget: Budget, generator: Generator, pairs: Any) -> Made:
     """The mean of fits to disjoint parts."""
     parts = int(generator.integers(3, 6))
     problem = privopt.Problem(Huber(0.5), data_norm=1.0)
@@ -39,7 +40,7 @@ def by_parts(budget: Budget, generator: np.random.Generator, pairs: Any) -> Made
     return run, pairs, f"IntervalsByParts, {parts} parts, {budget}"
 
 
-def band(budget: Budget, generator: np.random.Generator, pairs: Any) -> Made:
+def band(budget: Budget, generator: Generator, pairs: Any) -> Made:
     """A quantile of residuals of a model that is public."""
     if not budget.pure or budget.neighbouring == "add_remove":
         raise Refused("prediction intervals are pure and know how many records there are.")

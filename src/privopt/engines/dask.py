@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
 from privopt.engines.engine import FAN, Engine, Task, attempt_sent, opened, total
+from privopt.noise import fresh_name
 
 
 class Dask(Engine):
@@ -60,4 +60,4 @@ class Dask(Engine):
 
     def _submit(self, function: Any, *values: Any) -> Any:
         # A key of its own: one made of function and arguments would show these, and be run once.
-        return self._client.submit(function, *values, key=f"privopt-{uuid.uuid4().hex}", retries=2)
+        return self._client.submit(function, *values, key=f"privopt-{fresh_name()}", retries=2)

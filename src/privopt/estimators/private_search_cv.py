@@ -357,4 +357,4 @@ class PrivateSearchCV(Delegating):
         return {**found, **shared}
 
     def _made(self, one: dict[str, Any], public: dict[str, Any]) -> LinearModel:
-        return cast(LinearModel, clone(self.estimator)).set_params(**one, **public)
+        return cast(LinearModel, clone(self.estimator)).set_params(**{**one, **public})

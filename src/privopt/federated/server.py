@@ -6,10 +6,9 @@ with noise, divides by the public report goal, lets the optimizer move the model
 down, and only then shows it. What one person moves is at most the clip norm, in rounds that the
 rule allows, whoever answers and whatever they say.
 
-Order on disk: people as asked, before they are; then, once a round is over, noise, model and
-optimizer in one secret file, and last the public record that names the round. A server that dies
-in between has released nothing: whoever it asked has had their turn, and the round is repeated,
-with other people and fresh noise.
+Order on disk: people as asked, before they are; once a round is over, noise, model and optimizer in
+one secret file, and last the public record that names the round. A server that dies in between has
+released nothing: who was asked has had a turn, and the round is repeated with fresh noise.
 """
 
 from __future__ import annotations
@@ -44,6 +43,7 @@ UNKNOWN = "nobody is asked by another process: the rule is kept in memory, not o
 SECURE = "people clip their updates themselves: the server adds up what it cannot see"
 SECRET = "who was asked in which round stays secret"
 AGAIN = "begin again from the checkpoint."
+TWIN = "a server is not copied, since two would release one round: go on from its checkpoint."
 
 
 class Server:
@@ -72,10 +72,9 @@ class Server:
         report_goal / population, and the noise counts on it (DP-FedAvg).
     ask : int, optional
         How many are asked where some do not answer; the report goal by default.
-    layers : sequence of int, optional
-        Sizes of the model's layers.
-    adaptive : float, optional
-        Moves ``clip_norm`` toward this quantile of the norms, within the same budget.
+    layers, adaptive : optional
+        Sizes of the model's layers; a quantile of the norms to which ``clip_norm`` is moved, within
+        the same budget.
     optimizer : ServerOptimizer or callable, optional
         What happens to the mean update; plain averaging by default.
     secure : bool, default=False
@@ -83,7 +82,7 @@ class Server:
     checkpoint : path, optional
         A folder to go on from.
     ledger, dataset, random_state : optional
-        As everywhere; the ledger is charged for all rounds before the first.
+        As everywhere; the ledger pays for all rounds before the first.
 
     Formal guarantee
     ----------------
@@ -122,8 +121,8 @@ class Server:
         self.model = np.array(start, dtype=float)
         if self.model.ndim != 1 or not self.model.size or not np.isfinite(self.model).all():
             raise ValueError("start is the first model: a vector of finite numbers.")
-        counts = (("rounds", rounds), ("report_goal", report_goal), ("ask", ask))
-        for name, value in (*counts, ("population", population)):
+        given = ("rounds", rounds), ("report_goal", report_goal), ("ask", ask)
+        for name, value in (*given, ("population", population)):
             check_count(name, value)
         sizes = (self.model.size,) if layers is None else tuple(int(size) for size in layers)
         if sum(sizes) != self.model.size:
@@ -316,7 +315,7 @@ class Server:
         return model.copy()
 
     def __reduce__(self) -> Any:
-        raise Refused("a server is not copied, since two would release one round: " + AGAIN)
+        raise Refused(TWIN)
 
     def _check_whole(self) -> None:
         if not self._whole or self._process != os.getpid():
@@ -357,8 +356,7 @@ class Server:
     @property
     def noise_std(self) -> float:
         """Standard deviation of the fresh noise in a coordinate of a round's mean update."""
-        moved = records_moved(self.budget.neighbouring)
-        per_clip = self._mechanism.multiplier * moved
+        per_clip = self._mechanism.multiplier * records_moved(self.budget.neighbouring)
         return per_clip * self.clip_norm / self.report_goal
 
     # ------------------------------------------------------------ on disk

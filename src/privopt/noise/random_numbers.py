@@ -36,6 +36,11 @@ def same_random_numbers(device: torch.device | None = None, seed: int = 0) -> It
         np.random.set_state(arrays)  # noqa: NPY002
 
 
+def normals_like(weight: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """Normal numbers of a tensor's kind, from the generators that a user's code draws from."""
+    return torch.randn(shape, dtype=weight.dtype, device=weight.device)
+
+
 def luck(device: torch.device | None = None) -> bytes:
     """Where the generators stand that a user's code draws from by default."""
     states = [torch.get_rng_state()]

@@ -14,7 +14,7 @@ from privopt.facts import Facts
 from privopt.geometry import LpBall
 from privopt.geometry.norms import dual_order
 from privopt.losses import PhaseRetrieval, VectorLoss
-from privopt.noise import SeededSource
+from privopt.noise import Generator, SeededSource
 
 SEED = 20140623
 LOW = 5
@@ -79,9 +79,7 @@ def _entries(facts: Facts) -> bool:
     return facts.problem.column_bounds is not None and not facts.problem.intercept
 
 
-def _labels(
-    margins: np.ndarray, facts: Facts, situation: str, coins: np.random.Generator
-) -> np.ndarray:
+def _labels(margins: np.ndarray, facts: Facts, situation: str, coins: Generator) -> np.ndarray:
     loss, n = facts.problem.loss, len(margins)
     if loss.classification:
         slope = 1e9 if situation == "noiseless" else 1.5
@@ -100,7 +98,7 @@ def _labels(
     return np.clip(0.4 * margins + noise, -1.0, 1.0)
 
 
-def _places(X: np.ndarray, size: float, situation: str, coins: np.random.Generator) -> np.ndarray:
+def _places(X: np.ndarray, size: float, situation: str, coins: Generator) -> np.ndarray:
     """Points about a common place, or a tenth of them far from it."""
     middle = coins.standard_normal(X.shape[1])
     middle *= 0.4 * size / np.linalg.norm(middle)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from privopt.noise.random_numbers import same_random_numbers
+from privopt.noise.random_numbers import normals_like, same_random_numbers
 from privopt.torch.pieces import Dense, Outer, Piece, Rule
 
 CLOSE = 1e-4  # norms may be computed in single precision, whatever the model is in
@@ -49,7 +49,7 @@ def recognised(module: nn.Module) -> Rule | None:
     for test, shape, rule in tries:
         try:
             with torch.no_grad(), same_random_numbers(weight.device):
-                made = torch.randn(shape, dtype=weight.dtype, device=weight.device)
+                made = normals_like(weight, shape)
                 if test(module, made):
                     return rule
         except Exception:
@@ -96,7 +96,7 @@ def _with(module: nn.Module, x: Tensor, weight: Tensor, bias: Tensor | None = No
 def _scales(module: nn.Module, x: Tensor, shape: tuple[int, ...]) -> bool:
     weight = module.weight  # type: ignore[union-attr]
     ones = torch.ones_like(weight)  # type: ignore[arg-type]
-    w, b = torch.randn_like(ones), torch.randn_like(ones)
+    w, b = (normals_like(ones, tuple(ones.shape)) for _ in range(2))
     none = _with(module, x, ones - 1)
     expected = none + w.view(shape) * (_with(module, x, ones) - none)
     if getattr(module, "bias", None) is not None:
