@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self, cast
@@ -34,6 +35,7 @@ from privopt.privacy import (
     Certificate,
     Log,
     Neighbouring,
+    PrivacyWarning,
     RandomCount,
     Refused,
 )
@@ -235,7 +237,9 @@ class PrivateSearchCV(Delegating):
             fitted._blocks, fitted._promises = blocks, (*run.assumptions, UNTIMED)
             try:
                 fitted.set_params(random_state=self._last_source(source))
-                fitted.fit(_safe_indexing(X, others), y[others])
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", PrivacyWarning)  # the search has said it
+                    fitted.fit(_safe_indexing(X, others), y[others])
             finally:
                 del fitted._blocks, fitted._promises
             certificate = fitted.privacy_
