@@ -64,13 +64,6 @@ class LinearClassifier(ClassifierMixin, LinearModel):
     def _keep(self, coef: np.ndarray, intercept: np.ndarray) -> None:
         self.coef_, self.intercept_ = coef, intercept
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        assert tags.classifier_tags is not None
-        # One check weights a class a thousandfold: of its few records next to nothing is left.
-        tags.classifier_tags.poor_score = True
-        return tags
-
 
 def class_targets(y: np.ndarray, declared: Any, name: str) -> Targets:
     """The classes, labels of each model, and what reading the classes from y assumes."""
