@@ -63,19 +63,25 @@ from privopt.solvers.specimen import Attack, Specimen, noise_of_delta
 
 # Shares of mu^2 (Gaussian noise) or of epsilon (pure): row norms, moments, labels.
 SHARES: dict[Noise, tuple[float, float, float]] = {
-    "gaussian": (0.02, 0.10, 0.05),
+    "gaussian": (0.01, 0.08, 0.03),
     "pure": (0.04, 0.12, 0.08),
 }
-PURE_SHARE, DECLARED_SHARE = 0.3, 0.15
-"""Of the curvature: of a pure epsilon, and of mu^2 where rows have a declared norm."""
-LEAST, LARGEST = 0.1, 0.4
-"""Between these lies the share of mu^2 where rows are standardised."""
+# Of the curvature: of a pure epsilon; of mu^2 at least, at least with a declared norm, and at most.
+PURE_SHARE, LOG_ODDS_PURE_SHARE = 0.4, 0.5
+LEAST, DECLARED_SHARE = 0.1, 0.15
+LARGEST, LOG_ODDS_LARGEST = 0.4, 0.5
 CLIP, COLUMN = 0.8, 2.0
 WIDENS = 16.0
 """Caps of squares are wider than usual only from so many times the usual n mu / p on: what a cap
 cuts off is no bias here, and a wide one needs noise in proportion."""
 SOLUTION_SIZE = 3.0
 """Expected size of log-odds, in units of the clip norm."""
+SHORTER, LOG_ODDS_SHORTER = 0.5, 0.35
+"""The ridge is chosen as for a solution so much shorter: what it pulls is put back, so a larger one
+costs little, and noise is smaller beside it."""
+LONGEST, LONGEST_SQUARES = 3.0, 2.0
+"""Length of all slopes per standard deviation of their columns that is taken for granted where some
+are not identified; of squares, in deviations of the target."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +188,7 @@ class WithIntervals(Solver):
         wish = choose_for_all(choices.get("discrete_noise"), facts, noise, multipliers, widths)
         choices["discrete_noise"] = wish
         loss, size = self._typical(facts, plenty, clip)
+        size *= LOG_ODDS_SHORTER if isinstance(facts.problem.loss, Logistic) else SHORTER
         inner = replace(
             facts,
             problem=Problem(loss, data_norm=1.0, theta_norm=size),
@@ -284,9 +291,10 @@ class WithIntervals(Solver):
         shift = np.zeros(q)
         if row_map.label_centre is not None:
             shift[-1] = standard.offset / problem.intercept
+        pull = theta - centre
         sandwich = Sandwich(
             theta=theta,
-            shift=settings.regularisation * (theta - centre),
+            shift=settings.regularisation * pull,
             ridge=ridge,
             hessian=loss.most_expected * found.hessian,
             scores=2 * loss.lipschitz**2 * found.scores,
@@ -297,6 +305,7 @@ class WithIntervals(Solver):
             records=settings.n,
             quadratic=isinstance(problem.loss, Squared),
             pure=pure,
+            reach=_longest(problem.loss, standard) * math.sqrt(q) + float(np.linalg.norm(pull)),
             reported=Linear(back, shift),
         )
         return sandwich, loss.lipschitz
@@ -367,21 +376,26 @@ class _Moments:
     sensitivity: float
 
 
+def _longest(loss: Loss, standard: Standard) -> float:
+    """For each root of a parameter: rows are as long as that many standardised columns."""
+    return LONGEST_SQUARES * standard.size if isinstance(loss, Squared) else LONGEST
+
+
 def _widening(problem: Problem, plenty: float) -> float:
     return plenty / WIDENS if isinstance(problem.loss, Squared) else plenty
 
 
 def _share(facts: Facts, budget: Budget, noise: Noise) -> float:
     """Of the curvature: as much as makes its noise matter little at a correlation of .8."""
+    log_odds = isinstance(facts.problem.loss, Logistic)
     if noise == "pure":
-        return PURE_SHARE
-    if facts.problem.column_bounds is None:
-        return DECLARED_SHARE
+        return LOG_ODDS_PURE_SHARE if log_odds else PURE_SHARE
     q, mu = facts.p, gaussian_mu(budget.epsilon, budget.delta) / facts.relation_factor
-    least, more = (0.12, 0) if isinstance(facts.problem.loss, Squared) else (0.06, 2)
+    least, more = (0.04, 4) if log_odds else (0.07, 0)
     # The Hessian's noise relative to its least eigenvalue.
     relative = (q + more) * math.sqrt(2.5 * q) / (least * facts.n * mu)
-    return float(np.clip(relative**2, LEAST, LARGEST))
+    low = DECLARED_SHARE if facts.problem.column_bounds is None else LEAST
+    return float(np.clip(relative**2, low, LOG_ODDS_LARGEST if log_odds else LARGEST))
 
 
 def _ridge(
