@@ -77,6 +77,11 @@ class NoisyHessian:
         """A."""
         return (self.basis / self.heights) @ self.basis.T
 
+    @property
+    def raised(self) -> np.ndarray:
+        """The raised directions, one a column."""
+        return self.basis[:, self.heights > self.read]
+
     @cached_property
     def lost(self) -> np.ndarray:
         """E = I - A B; exactly 0 where nothing was raised."""

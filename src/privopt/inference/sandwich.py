@@ -39,7 +39,7 @@ from scipy.special import ndtr
 from privopt.inference.coefficients import USUAL, Linear, normal_quantile, through
 from privopt.inference.noisy_hessian import NoisyHessian
 
-SHARE, LEANS = 0.5, 0.05
+SHARE, LEANS = 1.0, 0.05
 """By how much of a half-width ``reach`` may widen it, and how much a coefficient may lean
 on directions that are not known."""
 
@@ -68,8 +68,9 @@ class Sandwich:
         Whether the Hessian is the same everywhere.
     pure : bool
         Noise is norm-Gamma: its coordinates have heavier tails than normal ones.
-    reach : float
-        How far theta* is taken to lie from ``theta`` at most, where data cannot tell.
+    pull, reach : float
+        Strength of that ridge, and how far theta* is taken to lie from its centre at most, where
+        data cannot tell.
     """
 
     theta: np.ndarray
@@ -84,6 +85,7 @@ class Sandwich:
     records: int
     quadratic: bool
     pure: bool
+    pull: float = 1.0
     reach: float = math.inf
     reported: Linear | None = None
     kind: str = "sandwich"
@@ -179,10 +181,13 @@ class _Reading:
         return self._stretch * (self.known.inverse @ self.released.shift)
 
     @cached_property
-    def _hidden(self) -> float:
-        """A bound on |E (theta* - theta)|."""
-        largest = float(np.linalg.norm(self.known.lost, 2))
-        return largest * self.released.reach if largest else 0.0
+    def _far(self) -> float:
+        """A bound on the part of theta* - theta in the raised directions; 0 if there are none."""
+        raised = self.known.raised
+        if not raised.size or math.isinf(self.released.reach):
+            return 0.0  # where nothing bounds it, nothing is identified
+        released = self.released
+        return released.reach + float(np.linalg.norm(raised.T @ released.shift)) / released.pull
 
     @cached_property
     def parts(self) -> dict[str, np.ndarray]:
@@ -198,19 +203,20 @@ class _Reading:
         sampling = g2 * A @ kept @ A
         noise = g2 * one.objective_noise**2 * A @ A + one.output_noise**2 * np.eye(q)
         share = one.hessian_noise**2 / 2
-        hidden = self._hidden if math.isfinite(self._hidden) else 0.0  # then nothing is identified
         long = float(v @ v)
         size = float(np.trace(sampling + noise)) / (1 - kappa)
         rest = (size + kappa * long) / (1 - kappa)
-        moved = share * (long * A @ A + np.outer(A @ v, A @ v))
+        raised = self.known.raised
+        seen = A @ (v - raised @ (raised.T @ v)) if raised.size else 0 * v
+        most = self._far**2 * (A @ A + 2 * A @ raised @ raised.T @ A)
         return {
             "sampling": sampling,
             "noise": noise,
             "blur": g2 * one.score_noise * A @ A,
             "random": share * (rest * A @ A + A @ (sampling + noise) @ A),
-            "moved": moved,
-            # |u|^2 <= 2 |v|^2 + 2 |E u|^2, and u u' <= |u|^2 I.
-            "hidden": share * 4 * (long + hidden**2) * A @ A - moved if hidden else 0 * A,
+            "moved": share * (long * A @ A + np.outer(A @ v, A @ v)),
+            # (a'u)^2 <= 2 (a's)^2 + 2 (a'w)^2 for u = s + w, w in the raised directions.
+            "hidden": share * (most + 2 * np.outer(seen, seen)),
         }
 
     def variance(self, name: str) -> np.ndarray:
@@ -269,9 +275,8 @@ class _Reading:
 
     @cached_property
     def _unseen(self) -> np.ndarray:
-        """|L_j E| reach; 0 where E is."""
-        rows = np.linalg.norm(self.released._report.matrix @ self.known.lost, axis=1)
-        return rows * self.released.reach if rows.any() else rows
+        """|L_j E| times that bound."""
+        return np.linalg.norm(self.released._report.matrix @ self.known.lost, axis=1) * self._far
 
     @property
     def identified(self) -> np.ndarray:

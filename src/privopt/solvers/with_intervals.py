@@ -291,10 +291,9 @@ class WithIntervals(Solver):
         shift = np.zeros(q)
         if row_map.label_centre is not None:
             shift[-1] = standard.offset / problem.intercept
-        pull = theta - centre
         sandwich = Sandwich(
             theta=theta,
-            shift=settings.regularisation * pull,
+            shift=settings.regularisation * (theta - centre),
             ridge=ridge,
             hessian=loss.most_expected * found.hessian,
             scores=2 * loss.lipschitz**2 * found.scores,
@@ -305,7 +304,8 @@ class WithIntervals(Solver):
             records=settings.n,
             quadratic=isinstance(problem.loss, Squared),
             pure=pure,
-            reach=_longest(problem.loss, standard) * math.sqrt(q) + float(np.linalg.norm(pull)),
+            pull=settings.regularisation,
+            reach=_longest(problem.loss, standard) * math.sqrt(q),
             reported=Linear(back, shift),
         )
         return sandwich, loss.lipschitz
