@@ -43,7 +43,9 @@ class Verse:
 
 
 @cache
-def verse() -> Verse:
+def spoken() -> tuple[list[np.ndarray], int]:
+    """What each role says, as numbers of characters; roles in a random order, and the size of the
+    alphabet."""
     home = folder()
     if home is None:
         raise FileNotFoundError("set PRIVOPT_DATA to the folder that holds the data sets.")
@@ -52,13 +54,18 @@ def verse() -> Verse:
         texts = ["\n".join(json.loads(line)["speeches"]) for line in lines]
     letters = sorted(set("".join(texts)))  # an alphabet is public
     place = {letter: i for i, letter in enumerate(letters)}
-    counts = np.zeros((len(texts), len(letters), len(letters)), dtype=np.float32)
-    for role, text in enumerate(texts):
-        codes = [place[letter] for letter in text]
-        np.add.at(counts[role], (codes[:-1], codes[1:]), 1)
     order = np.random.default_rng(0).permutation(len(texts))
+    return [np.array([place[c] for c in texts[role]]) for role in order], len(letters)
+
+
+@cache
+def verse() -> Verse:
+    texts, size = spoken()
+    counts = np.zeros((len(texts), size, size), dtype=np.float32)
+    for role, codes in enumerate(texts):
+        np.add.at(counts[role], (codes[:-1], codes[1:]), 1)
     cut = len(texts) // 5
-    return Verse(counts[order[cut:]], counts[order[:cut]].sum(axis=0))
+    return Verse(counts[cut:], counts[:cut].sum(axis=0))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
