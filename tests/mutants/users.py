@@ -26,10 +26,9 @@ from privopt.privacy.kinds import (
     GaussianKind,
     Kind,
     ObjectiveGaussian,
-    SampledGroupGaussian,
 )
 from privopt.privacy.profiles import gaussian_mu
-from privopt.privacy.sampled_groups import Mixture
+from privopt.privacy.sampled_groups import Mixture, SampledGroupGaussian
 from privopt.privacy.spend import Spend, Step
 
 from .mutant import Mutant

@@ -20,9 +20,9 @@ from privopt.privacy.kinds import (
     ObjectiveGaussian,
     Pure,
     SampledGaussian,
-    SampledGroupGaussian,
 )
 from privopt.privacy.profiles import gaussian_epsilon
+from privopt.privacy.sampled_groups import SampledGroupGaussian
 
 DELTA = 1e-5
 

@@ -14,8 +14,8 @@ from scipy.stats import binom, norm
 
 from privopt.privacy import Accountant
 from privopt.privacy.accountant import charge_of
-from privopt.privacy.kinds import GaussianKind, SampledGaussian, SampledGroupGaussian
-from privopt.privacy.sampled_groups import Mixture, group_distribution
+from privopt.privacy.kinds import GaussianKind, SampledGaussian
+from privopt.privacy.sampled_groups import Mixture, SampledGroupGaussian, group_distribution
 
 
 @pytest.mark.parametrize("relation", ["zero_out", "add_remove", "replace_one"])

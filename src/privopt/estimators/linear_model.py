@@ -208,9 +208,8 @@ class LinearModel(Confident, Declared, Portable, ABC):
         aside = cast(Self, clone(self))
         X, y = aside._validated(X, y)
         counting = rows_that_count(user_ids, X.shape[0], self.rows_per_user)
-        owned: tuple[str, ...] = ()
         if counting is not None:
-            X, y, owned = X[counting.rows], y[counting.rows], (OWNED,)
+            X, y, assumed = X[counting.rows], y[counting.rows], (*assumed, OWNED)
         n = public_count(X.shape[0], budget, self.n_public)
         targets = self._targets(y)
         if sample_weight is not None and counting is not None:
@@ -224,8 +223,7 @@ class LinearModel(Confident, Declared, Portable, ABC):
             intervals=getattr(self, "intervals", False),
         )
         X = aside._design(X)
-        repeats = len(targets.labels)
-        group = self.rows_per_user or 1
+        repeats, group = len(targets.labels), self.rows_per_user or 1
         facts = Facts.of_rows(problem, X, share, budget.neighbouring, repeats=repeats, group=group)
         plan = self._plan(facts, budget)
         if self._parts is not None:
@@ -254,7 +252,7 @@ class LinearModel(Confident, Declared, Portable, ABC):
             plan,
             read,
             source,
-            assumptions=(*targets.assumptions, *assumed, *owned, *self._promises),
+            assumptions=(*targets.assumptions, *assumed, *self._promises),
             account=account,
             blocks=self._blocks,
         )

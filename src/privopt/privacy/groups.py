@@ -36,8 +36,8 @@ from privopt.privacy.kinds import (
     Kind,
     ObjectiveGaussian,
     Pure,
-    SampledGroupGaussian,
 )
+from privopt.privacy.sampled_groups import SampledGroupGaussian
 from privopt.privacy.spend import Charge, Spend, Step
 
 

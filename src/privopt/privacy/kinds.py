@@ -26,7 +26,6 @@ from privopt.privacy.profiles import (
     truncated_tail,
 )
 from privopt.privacy.sampled import fixed_size_distribution, poisson_distribution
-from privopt.privacy.sampled_groups import group_distribution
 
 KINDS: dict[str, type[Kind]] = {}
 
@@ -268,29 +267,6 @@ class SampledGaussian(Kind):
         if self.rate >= 1:
             return gaussian_distribution(records_moved(neighbouring) * self.mu, step)
         return poisson_distribution(self.rate, self.mu, step, replaces(neighbouring))
-
-    def strength(self) -> float:
-        return self.mu
-
-
-@dataclass(frozen=True, slots=True)
-class SampledGroupGaussian(Kind):
-    """One Poisson batch with rate q, and ``size`` rows of one user, each by a coin of its own.
-
-    ``mu`` is what all of them together move, in standard deviations (their radius, under every
-    relation). See ``sampled_groups``.
-    """
-
-    name: ClassVar[str] = "sampled_group_gaussian"
-    rate: float
-    mu: float
-    size: int
-
-    def distribution(self, step: float, neighbouring: Neighbouring) -> Any | None:
-        if self.rate >= 1:
-            return gaussian_distribution(records_moved(neighbouring) * self.mu, step)
-        one = self.mu / self.size
-        return group_distribution(self.rate, one, self.size, step, replaces(neighbouring))
 
     def strength(self) -> float:
         return self.mu

@@ -25,16 +25,42 @@ each step, whatever earlier ones showed, dominate together when they are convolv
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import gammaln, logsumexp, xlog1py, xlogy
 
+from privopt.privacy.budget import Neighbouring, records_moved, replaces
+from privopt.privacy.kinds import Kind, gaussian_distribution
 from privopt.privacy.sampled import REACH, Cells, between, grid, joined
 
 CLOSE = 1e-14
 """Relative precision of points at which a loss takes a value."""
 MOST_TURNS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SampledGroupGaussian(Kind):
+    """One Poisson batch with rate q, and ``size`` rows of one user, each by a coin of its own.
+
+    ``mu`` is what all of them together move, in standard deviations (their radius, under every
+    relation).
+    """
+
+    name: ClassVar[str] = "sampled_group_gaussian"
+    rate: float
+    mu: float
+    size: int
+
+    def distribution(self, step: float, neighbouring: Neighbouring) -> Any | None:
+        if self.rate >= 1:
+            return gaussian_distribution(records_moved(neighbouring) * self.mu, step)
+        one = self.mu / self.size
+        return group_distribution(self.rate, one, self.size, step, replaces(neighbouring))
+
+    def strength(self) -> float:
+        return self.mu
 
 
 class Mixture:
