@@ -13,8 +13,8 @@ Both variables are written in base 256, with digits drawn from tables:
 
 A table holds its probabilities as integers over 2^128 and is read by Walker's alias method: one
 column and one comparison of 128 random bits for each digit, whatever comes out. The second half of
-the bits is drawn where the first half ties, which has a chance of 2^-50: but for that, the number of
-random words and of operations depends on how many variables are asked for, and on nothing else.
+the bits is drawn where the first half ties, which has a chance of 2^-50: but for that, the number
+of random words and of operations depends on how many variables are asked for, and on nothing else.
 
 ``docs/proofs/discrete-gaussian.md`` derives the errors that the constants below state.
 """
