@@ -13,8 +13,8 @@ from privopt.inference.noisy_hessian import LOWEST, MOST, NoisyHessian, further
 
 def symmetric(rng, q, noise):
     N = rng.standard_normal((q, q)) * noise
-    return np.tril(N) + np.tril(N, -1).T - (1 - math.sqrt(0.5)) * (
-        np.tril(N, -1) + np.tril(N, -1).T
+    return (
+        np.tril(N) + np.tril(N, -1).T - (1 - math.sqrt(0.5)) * (np.tril(N, -1) + np.tril(N, -1).T)
     )
 
 

@@ -10,9 +10,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from privopt.estimators.parameters import Declared, parameter
 from privopt.inference import Coefficients, Summary
+from privopt.inference.coefficients import LONGEST
 from privopt.losses import Logistic, Poisson
 from privopt.privacy.certificate import shown
-from privopt.solvers.with_intervals import LONGEST
 
 HOW = {
     "sandwich": "one fit; noisy curvature and noisy covariance of the scores at its answer",

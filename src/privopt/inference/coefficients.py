@@ -10,6 +10,9 @@ from scipy.special import ndtri
 
 USUAL = 0.95
 """The level that a standard error is quoted at: it is so much of that interval's half."""
+LONGEST, LONGEST_SQUARES = 3.0, 2.0
+"""Length of all slopes per standard deviation of their columns that is taken for granted where some
+are not identified; of squares, in deviations of the target."""
 
 
 class Coefficients(Protocol):

@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import cast
 
 import numpy as np
 from scipy.optimize import brentq
@@ -113,7 +114,7 @@ def _further(x: float) -> float:
     most = LOWEST - float(ndtri(TAIL)) - x
     if excess(most) > 0:
         return LOWEST
-    return max(float(brentq(excess, -12.0, most)) + x + float(ndtri(TAIL)), 0.0)
+    return max(cast(float, brentq(excess, -12.0, most)) + x + float(ndtri(TAIL)), 0.0)
 
 
 def _kappa(heights: np.ndarray, noise: float) -> float:
@@ -130,4 +131,5 @@ def _floor(read: np.ndarray, noise: float) -> float:
     def above(f: float) -> float:
         return _kappa(np.append(np.maximum(read[1:], f), f), noise) - MOST
 
-    return float(brentq(above, noise * MOST**-0.5 * 0.99, noise * (len(read) / MOST) ** 0.5 * 1.01))
+    low, high = noise * MOST**-0.5 * 0.99, noise * (len(read) / MOST) ** 0.5 * 1.01
+    return cast(float, brentq(above, low, high))

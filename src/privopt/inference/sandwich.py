@@ -113,17 +113,17 @@ class Sandwich:
         """Relative variance of the Hessian's noise in the directions that count as known."""
         return self._readings[0].known.kappa
 
-    @cached_property
+    @property
     def identified(self) -> np.ndarray:
         """Which coefficients are, each by itself."""
         return np.all([one.identified for one in self._readings], axis=0)
 
-    @cached_property
+    @property
     def conditional(self) -> bool:
         """Whether an interval that is given rests on ``reach``."""
         return bool(self.identified.any() and np.any(self._readings[0].known.lost))
 
-    @cached_property
+    @property
     def value(self) -> np.ndarray:
         """Where identified the middle of the usual interval, else the released minimiser."""
         low, high = self._ends(USUAL)
@@ -140,13 +140,13 @@ class Sandwich:
     def interval(self, level: float = USUAL) -> np.ndarray:
         return np.column_stack(self._ends(level))
 
-    @cached_property
+    @property
     def std_err(self) -> np.ndarray:
         """Half of the usual interval over its quantile: all that makes it wide."""
         low, high = self._ends(USUAL)
         return (high - low) / (2 * normal_quantile(USUAL))
 
-    @cached_property
+    @property
     def std_err_sampling(self) -> np.ndarray:
         """Of having only so many records; the rest of ``std_err`` is the price of privacy."""
         found = np.minimum(np.sqrt(self._readings[0].variance("sampling")), self.std_err)

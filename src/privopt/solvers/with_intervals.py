@@ -31,7 +31,7 @@ import numpy as np
 from privopt.facts import Facts
 from privopt.geometry import WholeSpace
 from privopt.inference import Sandwich
-from privopt.inference.coefficients import Linear
+from privopt.inference.coefficients import LONGEST, LONGEST_SQUARES, Linear
 from privopt.losses import CappedExponential, Logistic, Loss, Poisson, Squared, Standard
 from privopt.mechanisms import (
     Gate,
@@ -79,9 +79,6 @@ SOLUTION_SIZE = 3.0
 SHORTER, LOG_ODDS_SHORTER = 0.5, 0.35
 """The ridge is chosen as for a solution so much shorter: what it pulls is put back, so a larger one
 costs little, and noise is smaller beside it."""
-LONGEST, LONGEST_SQUARES = 3.0, 2.0
-"""Length of all slopes per standard deviation of their columns that is taken for granted where some
-are not identified; of squares, in deviations of the target."""
 
 
 @dataclass(frozen=True)
@@ -178,10 +175,7 @@ class WithIntervals(Solver):
         share: float = choices.pop("share", _share(facts, budget, noise))
         scaled = facts.problem.column_bounds is not None
         shares = (*(SHARES[noise] if scaled else SHARES[noise][2:]), share)
-        first = len(shares) - 2
-        shares = (*shares[:first], *(part / facts.repeats for part in shares[first:]))
-        multipliers, kinds = noise_for(budget, noise, shares)
-        prior = (*kinds[:first], *kinds[first:] * facts.repeats)
+        multipliers, prior = noise_for(budget, noise, shares)
         *scaling, labels, curvature = multipliers
         q = facts.p
         widths = (*((1, 2 * (q - 1)) if scaled else ()), 2, q * (q + 1))
@@ -196,7 +190,7 @@ class WithIntervals(Solver):
         )
         last = objective_settings(self.name, inner, budget, {"noise": noise, **choices})
         return IntervalSettings(
-            **{**vars(last), "passes": last.passes * facts.repeats + 5},
+            **{**vars(last), "passes": last.passes + 5},
             norm_multiplier=scaling[0] if scaled else None,
             moment_multiplier=scaling[1] if scaled else None,
             label_multiplier=labels,
@@ -235,26 +229,8 @@ class WithIntervals(Solver):
         settings: IntervalSettings,
         tick: Tick = no_tick,
     ) -> Answer:
-        """One standardisation for all models: they share their rows."""
-        row_map = self._map(oracles[0], gate, problem, settings)
-        found = []
-        for done, oracle in enumerate(oracles, 1):
-            found.append(self._one(oracle, gate, problem, settings, row_map))
-            tick(done, len(oracles))
-        thetas = [sandwich.value for sandwich, _ in found]
-        one, lipschitz = found[0]
-        inference = one if len(found) == 1 else None
-        return Answer(thetas, row_map, math.inf, lipschitz=lipschitz, inference=inference)
-
-    def _one(
-        self,
-        oracle: Oracle,
-        gate: Gate,
-        problem: Problem,
-        settings: IntervalSettings,
-        row_map: RowMap,
-    ) -> tuple[Sandwich, float]:
-        """The released minimiser with its second moments, and the largest slope."""
+        (oracle,) = oracles
+        row_map = self._map(oracle, gate, problem, settings)
         standard = self._standard(oracle, gate, problem, settings)
         row_map = replace(
             row_map, label_centre=standard.centre, label_scale=standard.scale, shortening=0.0
@@ -308,7 +284,10 @@ class WithIntervals(Solver):
             reach=_longest(problem.loss, standard) * math.sqrt(q),
             reported=Linear(back, shift),
         )
-        return sandwich, loss.lipschitz
+        tick(1, 1)
+        return Answer(
+            [sandwich.value], row_map, math.inf, lipschitz=loss.lipschitz, inference=sandwich
+        )
 
     def _map(
         self, oracle: Oracle, gate: Gate, problem: Problem, settings: IntervalSettings
