@@ -281,7 +281,8 @@ class WithIntervals(Solver):
             quadratic=isinstance(problem.loss, Squared),
             pure=pure,
             pull=settings.regularisation,
-            reach=_longest(problem.loss, standard) * math.sqrt(q),
+            reach=_longest(problem.loss, standard)
+            * (math.sqrt(q) if settings.norm_multiplier is None else row_map.clip_norm),
             reported=Linear(back, shift),
         )
         tick(1, 1)
@@ -356,7 +357,8 @@ class _Moments:
 
 
 def _longest(loss: Loss, standard: Standard) -> float:
-    """For each root of a parameter: rows are as long as that many standardised columns."""
+    """In units of the clip norm; a declared one is taken for that of as many standardised columns
+    as there are."""
     return LONGEST_SQUARES * standard.size if isinstance(loss, Squared) else LONGEST
 
 
