@@ -22,9 +22,9 @@ kappa_j of that coordinate's own direction. In one dimension this is Fieller's s
 Where a direction is too weak, A is the inverse of the raised matrix and theta* - theta has one part
 more, E (theta* - theta), of which only ``reach``, a public bound on |theta* - centre|, says how
 long it is. It widens intervals by |E_j| times that. A coefficient is identified, each by itself, if
-this widens its interval by ``SHARE`` times at most and |E_j| is small in itself. All is computed twice, with
-the Hessian as read and lowered by what its having been called strong may hide; an interval holds
-both answers.
+all that widens its interval by ``SHARE`` times at most and |E_j| is small in itself. All is
+computed twice, with the Hessian as read and lowered by what its having been called strong may hide;
+an interval holds both answers.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from privopt.inference.coefficients import USUAL, Linear, normal_quantile, throu
 from privopt.inference.noisy_hessian import NoisyHessian
 
 SHARE, LEANS = 2.0, 0.05
-"""By how many times its half-width ``reach`` may widen an interval, and how much a coefficient may lean
-on directions that are not known."""
+"""By how many times its half-width ``reach`` may widen an interval, and how much a coefficient may
+lean on directions that are not known."""
 
 
 @dataclass(frozen=True, eq=False)
