@@ -20,6 +20,7 @@ from privopt.privacy.groups import grouped
 from privopt.privacy.spend import Charge, Spend, Step, spend
 
 VERSION = 1
+LIBRARY = f"privopt {version('privopt')}"
 MOST_SLACK = 1e-3
 """A fit whose samplers add more to delta is refused before data is touched."""
 GROWS = 700.0
@@ -113,7 +114,7 @@ class Certificate:
             cells=len(spent.leaves()),
             assumptions=assumptions,
             settings=dict(settings or {}),
-            library=f"privopt {version('privopt')}",
+            library=LIBRARY,
             ledger=ledger,
             numerics=numerics,
         )
