@@ -44,6 +44,28 @@ def go_on(
     return kept["model"]
 
 
+def promises(server: Any) -> dict[str, Any]:
+    """What a training promises: none of it may change when it goes on."""
+    plan, budget = server.plan, server.budget
+    return {
+        "epsilon": budget.epsilon,
+        "delta": budget.delta,
+        "neighbouring": budget.neighbouring,
+        "rounds": plan.rounds,
+        "report_goal": server.report_goal,
+        "clip_norm": list(server.clip.norms),
+        "layers": list(server.clip.sizes),
+        "min_separation": plan.rule.min_separation_steps,
+        "max_participations": plan.rule.times,
+        "noise": server.noise_name,
+        "population": [plan.asking, plan.groups, plan.rate],
+        "adaptive": server.adaptive,
+        "server_optimizer": repr(server.optimizer),
+        "secure": server.secure,
+        "model": server.model.size,
+    }
+
+
 def refuse_changes(now: dict[str, Any], then: dict[str, Any]) -> None:
     """A training keeps what it promised."""
     changed = [name for name, value in now.items() if then.get(name) != value]

@@ -25,7 +25,7 @@ from privopt.federated.clipping import Clip, Quantile
 from privopt.federated.optimizers import optimizer_of
 from privopt.federated.participations import DAMAGED, Participations
 from privopt.federated.plan import check_count, mechanism_for, plan_for
-from privopt.federated.restart import go_on, refuse_changes, secret_of
+from privopt.federated.restart import go_on, promises, refuse_changes, secret_of
 from privopt.ledger import account_for
 from privopt.mechanisms import Run, Steps
 from privopt.mechanisms.checkpoint import Checkpoint, Saved
@@ -182,7 +182,7 @@ class Server:
         declared = Steps(self._declared, self.plan.rounds)
         self._run = Run(self.budget, declared, self._source, what=self.solver)
         if found is not None:
-            refuse_changes(self._settings(), found[1].model["settings"])
+            refuse_changes(promises(self), found[1].model["settings"])
         self.people = Participations(self.plan.rule, None if home is None else home / PEOPLE)
         self._checkpoint: Checkpoint | None = None
         if found is not None:
@@ -325,8 +325,8 @@ class Server:
             )
 
     # ------------------------------------------------------------ what it has cost
-    def certificate(self) -> Certificate:
-        """What all rounds so far have cost each person."""
+    def certificate(self, *assumed: str) -> Certificate:
+        """What all rounds so far have cost each person; ``assumed`` of what carries the messages."""
         plan, rule = self.plan, self.plan.rule
         asked = (
             f"each person is asked in {rule.times} rounds at most, at least "
@@ -339,6 +339,7 @@ class Server:
                 *((UNKNOWN,) if self._checkpoint is None else ()),
                 *((SECRET,) if plan.asking == "poisson" else ()),
                 *((SECURE,) if self.secure else ()),
+                *assumed,
             ),
             settings={
                 "participation": asked,
@@ -348,10 +349,20 @@ class Server:
                 "noise": plan.factorization.name,
                 "noise_multiplier": plan.multiplier,
                 "clip_norm": self.clip.norm,
-                "adaptive": 0.0 if self._adaptive is None else self._adaptive.quantile,
+                "adaptive": self.adaptive or 0.0,
                 "sampling_rate": plan.rate,
             },
         )
+
+    @property
+    def noise_name(self) -> str:
+        """The noise with all its numbers."""
+        return repr(self._mechanism)
+
+    @property
+    def adaptive(self) -> float | None:
+        """The quantile that the clip norm moves to."""
+        return None if self._adaptive is None else self._adaptive.quantile
 
     @property
     def noise_std(self) -> float:
@@ -360,29 +371,9 @@ class Server:
         return per_clip * self.clip_norm / self.report_goal
 
     # ------------------------------------------------------------ on disk
-    def _settings(self) -> dict[str, Any]:
-        """What a training promises: none of it may change when it goes on."""
-        plan = self.plan
-        return {
-            "epsilon": self.budget.epsilon,
-            "delta": self.budget.delta,
-            "neighbouring": self.budget.neighbouring,
-            "rounds": plan.rounds,
-            "report_goal": self.report_goal,
-            "clip_norm": list(self.clip.norms),
-            "min_separation": plan.rule.min_separation_steps,
-            "max_participations": plan.rule.times,
-            "noise": repr(self._mechanism),
-            "population": [plan.asking, plan.groups, plan.rate],
-            "adaptive": None if self._adaptive is None else self._adaptive.quantile,
-            "server_optimizer": repr(self.optimizer),
-            "secure": self.secure,
-            "model": self.model.size,
-        }
-
     def _public(self, scale: float) -> dict[str, Any]:
         return {
-            "settings": self._settings(),
+            "settings": promises(self),
             "scale": scale,
             "asked": self.people.times,
             "private": self._run.private,
