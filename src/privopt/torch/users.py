@@ -149,4 +149,5 @@ class Together(Apart):
     def _at_a_time(self, outline: Any, count: int) -> int:
         """Users, of so many rows in a microbatch, and one at least."""
         size = super()._at_a_time(outline, count)
-        return size if self._most is None else max(1, min(size, self._most // self._together))
+        most = size if self._most is None else self._most // self._loader.users.most
+        return max(1, min(size, most))
