@@ -222,8 +222,8 @@ def rounds() -> Iterator[Mutant]:
         "an update is added up twice": (Contributions, "add", _twice),
         "steps of half the size": (Contributions, "add", _finer),
     }
-    for name, patch in replayed.items():
-        yield Mutant(f"rounds: {name}", (patch,), replayed_rounds, "replay")
+    for name, bug in replayed.items():
+        yield Mutant(f"rounds: {name}", (bug,), replayed_rounds, "replay")
     both = (contributions_module, "shorten", _far), (Clip, "unit", _uncut)
     yield Mutant("rounds: updates are not clipped", both, replayed_rounds, "replay")
     yield Mutant(
