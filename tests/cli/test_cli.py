@@ -72,7 +72,7 @@ def test_plan():
 
 
 def test_plan_tells_who_refused_and_what_delta_buys():
-    result = run("plan", "--n", 1000, "--p", 5, "--loss", "hinge")
+    result = run("plan", "--n", 1000, "--p", 200, "--loss", "hinge")
     assert result.exit_code == 0
     assert "frank_wolfe needs the vertices of a polytope" in text_of(result)
     assert "With delta=1e-06 instead of 0" in text_of(result)
