@@ -121,8 +121,9 @@ def prediction_intervals(
             'use neighbouring="zero_out" or "replace_one".'
         )
     steps = [step for _, step in getattr(model, "steps", [("model", model)])]
-    bounds = getattr(steps[-1], "_ends", None)
-    if bounds is None or not all(own_type(type(step)) for step in steps):
+    last = getattr(steps[-1], "estimator_", steps[-1])  # of fits to parts, their mean
+    bounds = getattr(last, "_ends", None)
+    if bounds is None or not all(own_type(type(step)) for step in (*steps, last)):
         raise ValueError(
             "prediction intervals are for regressions of this library, alone or behind its own "
             "encoders: another model may predict a row by looking at others."
