@@ -1,11 +1,11 @@
 """Record and replay: a deterministic test of everything between the data and the noise.
 
 Run on a data set and record each release; run on a neighbour with the released values frozen.
-Then every call, every public argument and every output must be the same, and each sealed value may
-have moved by no more than its declared sensitivity. This finds wrong sensitivities, missing clips,
-data
-in public parameters and data in side outputs; it does not see the noise (``audit.law`` does) nor a
-wrong formula in the accountant (its closed-form tests do).
+Then every call, every public argument, every point at which a question is asked and every output
+must be the same, and each sealed value may have moved by no more than its declared sensitivity.
+This finds wrong sensitivities, missing clips, data in public parameters and data in side outputs;
+it does not see the noise (``audit.law`` does) nor a wrong formula in the accountant (its
+closed-form tests do).
 """
 
 from __future__ import annotations
