@@ -197,6 +197,33 @@ def test_weights_and_metrics_of_clients_are_not_read():
     assert all(np.array_equal(model, models[0]) for model in models)
 
 
+def test_an_answer_that_cannot_be_read_costs_its_sender_the_turn_and_nobody_else():
+    """Bytes that are no array, another type, nothing at all: the round goes on."""
+
+    def spoil(replies):
+        if not replies:
+            return replies
+        found = [replies[0]]
+        good = Array(np.zeros(2))
+        shape = "<f4", (2, 2), "numpy.ndarray"
+        ones = [
+            Array(*shape, b"no"),
+            Array(*shape, b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'shape': (9999999, 9999999), }"),
+            Array("<f4", (2, 2), "torch", b""),
+        ]
+        junk = [RecordDict({"arrays": ArrayRecord({"a": one, "b": good})}) for one in ones]
+        junk.append(RecordDict())
+        for reply, content in zip(replies[1:], junk, strict=True):
+            node, ticket = int(reply.metadata.src_node_id), reply.metadata.group_id
+            ask = Message(RecordDict(), node, MessageType.TRAIN, group_id=ticket)
+            found.append(Message(content, reply_to=ask))
+        return found
+
+    grid, found = LocalGrid(client(), range(5), spoil), strategy(min_separation=1, rounds=2)
+    found.start(grid, first())
+    assert np.allclose(flat(found.arrays), averaged([[n[0]] for n in grid.asked]), atol=1e-6)
+
+
 def test_secure_rounds_have_a_largest_size():
     with pytest.raises(ValueError, match="min_separation in place of population"):
         privopt.federated.SecureFTRL(epsilon=1.0, delta=1e-5, population=400)
