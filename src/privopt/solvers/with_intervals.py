@@ -148,7 +148,11 @@ class WithIntervals(Solver):
         if not problem.intervals:
             return f"{self.name} is for fits that ask for intervals: give intervals=True."
         if facts.repeats > 1:
-            return "intervals are for one model: for more than two classes fit them one by one."
+            return (
+                "intervals=True is for two classes: the curvature of all classes together would "
+                f"have {(facts.repeats * facts.p) ** 2 // 2} entries. For more, wrap the estimator "
+                "in privopt.IntervalsByParts."
+            )
         if facts.group > 1:
             return (
                 "intervals take records as independent, and rows of one user are not: leave "
