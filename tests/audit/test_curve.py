@@ -102,6 +102,7 @@ def attacked(sample, claim, runs):
     return judge(*scores, claim, confidence=SURE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("steps", "multiplier"), SETTINGS)
 def test_poisson_is_cleared_and_a_shuffle_is_refuted(steps, multiplier, monkeypatch):
     run = one_pass(steps, multiplier)

@@ -53,6 +53,7 @@ def test_every_noise_of_streams_is_tried():
     assert len(ENTRIES["prefix_sums"]) == len(STREAMING)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENTRIES)
 @pytest.mark.filterwarnings("ignore")
 def test_replay_of_a_few_pairs(name):
@@ -71,6 +72,7 @@ def test_what_releases_nothing_releases_nothing():
     assert tape.releases == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "add_remove"])
 def test_a_movement_of_2q_in_quantiles_by_rank_is_found(relation):
     """Right for q above one half, wrong by far for q near 0; q is drawn near both ends."""

@@ -13,6 +13,7 @@ from privopt.oracle.sealed import KEY, Sealed
 from . import fuzz
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_half_a_covering_finds_nothing():
     found = list(fuzz.sweep(0, most=240))

@@ -65,6 +65,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(BROKEN))
 def test_half_the_noise_is_refuted(name, monkeypatch):
     module, patch = BROKEN[name]
@@ -85,6 +86,7 @@ def test_one_level_of_the_tree_forgotten_is_refuted(monkeypatch):
     assert judge(*scores, right, confidence=SURE).refuted
 
 
+@pytest.mark.slow
 def test_an_l_for_two_l_is_refuted(monkeypatch):
     """Objective perturbation whose noise is made for one gradient where two differ by 2 L."""
     from privopt.oracle import oracle
@@ -136,6 +138,7 @@ def test_records_side_by_side_do_not_touch():
     assert np.isnan(diagonal(1, 4)[1]).all()
 
 
+@pytest.mark.slow
 def test_false_alarms_are_counted(monkeypatch):
     """120 audits of correct mechanisms at 95 %: 6 may be wrong, more than 25 with probability
     below 1e-8; with half the noise every audit raises an alarm."""

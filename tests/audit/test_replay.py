@@ -36,6 +36,7 @@ def _same(one, other):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", NEIGHBOURING)
 @pytest.mark.parametrize(
     ("classes", "delta"), [([-1, 1], 0.0), ([-1, 1], 1e-5), ([-1, 0, 1], 1e-5)]

@@ -136,6 +136,7 @@ def test_known_mechanisms_are_bounded_closely_and_never_exceeded(kind, epsilon):
     assert sure.ratio == pytest.approx(sure.lower_bound / sure.certified)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("delta", [0.0, DELTA])
 def test_releases_through_a_gate_are_scored_by_their_likelihood(steps, delta):
@@ -150,6 +151,7 @@ def test_releases_through_a_gate_are_scored_by_their_likelihood(steps, delta):
     assert not judge(*scores, claim, confidence=SURE).refuted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 @pytest.mark.parametrize("delta", [0.0, DELTA])
 def test_halved_noise_is_refuted(epsilon, delta):
@@ -179,6 +181,7 @@ def test_a_function_of_the_users_own():
         audit(lambda X, y, s: "text", PAIR, Budget(1.0), runs=20)
 
 
+@pytest.mark.slow
 def test_an_estimator_of_the_users_own():
     """An estimator is audited as it is: the source of noise goes in as its random state."""
 
@@ -232,6 +235,7 @@ def shuffled(self, count, rate, view):
     return np.flatnonzero(self._orders[0] == (view - 1) % STEPS)
 
 
+@pytest.mark.slow
 def test_shuffled_batches_accounted_as_poisson_are_refuted_by_the_curve(monkeypatch):
     """The point (epsilon, delta) sees nothing, the curve does; honest batches are cleared."""
     claim = Claim.of(certificate(batches, Budget(100.0, DELTA)))
@@ -246,6 +250,7 @@ def test_shuffled_batches_accounted_as_poisson_are_refuted_by_the_curve(monkeypa
 
 
 # ---------------------------------------------------------------- the table
+@pytest.mark.slow
 def test_the_table_has_every_solver():
     for relation in NEIGHBOURING:
         listed = rows(relation)
@@ -256,6 +261,7 @@ def test_the_table_has_every_solver():
         rows(solver="gradient")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*sorted(catalogue()), *ESTIMATORS])
 def test_no_certificate_is_refuted(name):
     """A short audit of every solver, false alarm 1e-6 a row; ``make audit`` looks closer."""
@@ -265,6 +271,7 @@ def test_no_certificate_is_refuted(name):
         assert found.lower_bound <= found.certified
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["quantile(rank)", "prefix_sums", "evaluate"])
 @pytest.mark.filterwarnings("ignore")
 def test_no_certificate_of_another_way_in_is_refuted(name):
@@ -276,6 +283,7 @@ def test_no_certificate_of_another_way_in_is_refuted(name):
     assert found.lower_bound <= found.certified
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_third_of_the_noise_of_running_sums_is_refuted(monkeypatch):
     from privopt.mechanisms import correlated
@@ -286,6 +294,7 @@ def test_a_third_of_the_noise_of_running_sums_is_refuted(monkeypatch):
     assert audit_row(row, runs=250, confidence=0.999).refuted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["replace_one", "add_remove"])
 def test_cases_are_neighbours_that_the_certificate_speaks_of(relation):
     for row in rows(relation, epsilons=(4.0,)):
@@ -298,6 +307,7 @@ def test_cases_are_neighbours_that_the_certificate_speaks_of(relation):
         assert sizes == (1 if relation == "add_remove" else 0)
 
 
+@pytest.mark.slow
 def test_half_the_noise_of_a_solver_is_refuted(monkeypatch):
     """The table is not blind: output perturbation that draws half of what it declares."""
     from privopt.mechanisms import mask
@@ -336,6 +346,7 @@ def test_the_command_fails_when_a_certificate_is_refuted(monkeypatch):
 
 
 # ---------------------------------------------------------------- false alarms
+@pytest.mark.slow
 def test_false_alarms_are_rarer_than_stated():
     """1200 audits of correct mechanisms at 95 %: at most 5 % may be wrong, which is 60; the
     probability of more than 90 false alarms would be below 1e-4 even at 5 %."""

@@ -95,6 +95,7 @@ def test_what_cannot_be_audited_is_refused(mine):
         trial_of(Budget, Budget(1.0), 20)
 
 
+@pytest.mark.slow
 def test_the_command(mine):
     def shown(*arguments):
         return CliRunner().invoke(app, ["audit", *arguments], env={"COLUMNS": "120"})
@@ -116,6 +117,7 @@ def test_the_command(mine):
 
 
 # ---------------------------------------------------------------- everything
+@pytest.mark.slow
 def test_everything_is_replayed():
     """Every solver and estimator, under every relation that it takes."""
     listed = places()
@@ -144,6 +146,7 @@ def test_the_replay_of_everything_is_not_blind(monkeypatch):
     assert any("moved" in text for text in replay_place(place)[1])
 
 
+@pytest.mark.slow
 def test_estimators_declare_what_is_public():
     budget, found = Budget(1.0, 1e-5, "replace_one"), estimators()
     pairs = hostile_pairs("replace_one")

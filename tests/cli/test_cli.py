@@ -71,6 +71,7 @@ def test_plan():
     assert "noisy_gd" in result.output
 
 
+@pytest.mark.slow
 def test_plan_tells_who_refused_and_what_delta_buys():
     result = run("plan", "--n", 1000, "--p", 200, "--loss", "hinge")
     assert result.exit_code == 0
@@ -110,6 +111,7 @@ def test_plan_errors(arguments, words):
     complains(run("plan", "--n", 100, "--p", 3, *arguments), words)
 
 
+@pytest.mark.slow
 def test_plan_for_a_file(tmp_path, monkeypatch):
     """Only names, types and the number of rows count: other values give the same words."""
     monkeypatch.chdir(tmp_path)
@@ -300,6 +302,7 @@ def test_a_bar_around_an_estimator_hears_of_its_steps():
 
 
 # ---------------------------------------------------------------- demo
+@pytest.mark.slow
 def test_demo(tmp_path, monkeypatch):
     """Three splits instead of twenty; everything else is what a user gets."""
     monkeypatch.setattr(sys.modules["privopt.cli.demo"], "SPLITS", 3)

@@ -91,6 +91,7 @@ FIT = ("fit", "data.csv", "--target", "sick", "--epsilon", 4, "--delta", 1e-6)
 
 
 # ---------------------------------------------------------------- init-bounds
+@pytest.mark.slow
 def test_init_bounds_does_not_read_types_off_cells(folder):
     """One cell changes the type that a reader infers; nothing that is written changes."""
     texts = []
@@ -427,6 +428,7 @@ def test_shapes_of_the_columns_that_are_declared_as_numbers(folder):
 CELLS = ("HIV-positive", "271828182845904523x", "1e400271828", "2,7,1828")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cell", "column", "suffix"),
     covering([*product(CELLS, ("age", "sick", "city"), ("csv", "parquet"))]),

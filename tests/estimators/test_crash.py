@@ -50,6 +50,7 @@ def secure(home):
     return crashed(home, BEFORE, "secure")
 
 
+@pytest.mark.slow
 def test_there_are_many_places_to_die(numbered):
     killed = [one for one in numbered if one["killed"]]
     assert len(killed) >= 15
@@ -66,6 +67,7 @@ def test_a_resumed_run_is_the_run_that_never_crashed(numbered, tmp_path):
         assert one["files"] == ["lock", "model", f"noise-{crashes.STEPS}", "records"]
 
 
+@pytest.mark.slow
 def test_a_step_is_committed_whole_or_not_at_all(secure):
     """Epsilon after the restart is that of the committed steps, and of all steps at the end."""
     noise, rule = Honaker(crashes.STEPS), Participation()
@@ -88,6 +90,7 @@ def test_no_noise_is_used_twice(secure):
             assert len(first) == one["done"]
 
 
+@pytest.mark.slow
 def test_the_first_step_too(home):
     """Before anything is committed a crash leaves nothing, or an empty run."""
     found = crashed(home, 0, "numbered")

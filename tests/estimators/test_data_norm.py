@@ -93,6 +93,7 @@ def test_scale_does_not_matter(far):
     np.testing.assert_allclose(one.coef_ * 64, other.coef_, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_sparse_rows_give_the_same_model(far):
     X, y = far
     one = Ridge(1.0, 1e-6, data_norm="private", random_state=0).fit(X, y)
@@ -177,6 +178,7 @@ def test_plans_use_the_budget_and_never_more(relation, p, epsilon):
     assert 0.97 * epsilon <= found <= epsilon * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_the_noise_of_the_histogram_follows_from_its_share(far):
     """The released counts differ from the true ones by noise of the declared size; 1e-6."""
     X, y = far

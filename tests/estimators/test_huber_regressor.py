@@ -86,6 +86,7 @@ def test_features_in_every_container(line, container):
     np.testing.assert_allclose(found.predict(container(X)), expected.predict(X), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [{}, {"bounds": (-1.0, 1.0)}])
 @pytest.mark.parametrize("relation", NEIGHBOURING)
 def test_replay_on_hostile_neighbours_finds_nothing(relation, how):

@@ -83,6 +83,7 @@ def test_rows_are_clipped_in_predict_as_in_fit(halves):
     np.testing.assert_allclose(model.decision_function(X), model.decision_function(X / 2))
 
 
+@pytest.mark.slow
 def test_alpha_is_a_least_penalty(halves):
     X, y = halves
     how = {"alpha": 1e5, "solver": "objective_perturbation", "random_state": 0}
@@ -114,6 +115,7 @@ def test_features_in_every_container(halves, container):
     np.testing.assert_array_equal(found.predict(container(X)), expected.predict(X))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "relation"), in_turn([{}, {"bounds": (-1.0, 1.0)}, {"loss": "hinge"}], NEIGHBOURING)
 )

@@ -126,6 +126,7 @@ def test_the_plan_follows_from_public_facts(kind):
     assert one.privacy_ == other.privacy_
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "how", "relation", "delta"),
     covering([*product(KINDS, [{}, {"bounds": (-1.0, 1.0)}], NEIGHBOURING, [0.0, 1e-5])]),

@@ -25,6 +25,7 @@ def test_checks_of_scikit_learn(estimator, check):
     check(estimator)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("problem", "delta", "solver"),
     [
@@ -89,6 +90,7 @@ def test_bad_problems_get_one_sentence():
         PrivateERM(Problem(Huber(0.2))).fit(X, TWO)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", NEIGHBOURING)
 def test_replay_on_hostile_neighbours_finds_nothing(relation):
     problem = Problem(Logistic(), L2Ball(3.0), intercept=0.3)

@@ -208,6 +208,7 @@ def test_held_out_records_are_not_fitted():
     np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_the_winner_is_fitted_to_records_that_took_no_part(delta):
     """Two cells: the search, and a fit with the whole budget that a record of the search leaves as
@@ -253,6 +254,7 @@ def test_plans_that_mean_different_things_are_not_compared():
             PrivateSearchCV(LogisticRegression(), grid, strategy="plan").fit(X, Y)
 
 
+@pytest.mark.slow
 def test_regression_and_a_scoring_of_ones_own():
     y = np.clip(X[:, 0], -2, 2)
     search = PrivateSearchCV(
@@ -330,6 +332,7 @@ def test_other_estimators_are_refused():
         PrivateSearchCV(Plain(), {"C": [1.0]}).fit(X, Y)
 
 
+@pytest.mark.slow
 def test_no_run_at_all_is_possible_with_a_poisson_law():
     search = PrivateSearchCV(
         LogisticRegression(), GRID, delta=1e-6, law="poisson", n_runs=1e-9, random_state=0

@@ -126,6 +126,7 @@ class Any_(Loss):
         return 0.0 if self.convex else self.smoothness / 3
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     st.integers(0, 10_000),

@@ -396,6 +396,7 @@ def test_log_ratio_in_two_dimensions(loss, neighbouring):
             assert np.ptp(first - second) <= 1 + 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("neighbouring", "mu"), in_turn([*RELATIONS], [0.2, 1.0]))
 def test_the_regularised_density_is_gdp(neighbouring, mu):
     """Hockey-stick by quadrature, below the Gaussian's and near it where only slopes change."""

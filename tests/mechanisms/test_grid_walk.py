@@ -73,6 +73,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("domain", "loss", "p", "n"), CASES)
 def test_the_walk_is_as_close_to_its_target_as_declared(domain, loss, p, n):
     rng = np.random.default_rng(0)
@@ -83,6 +84,7 @@ def test_the_walk_is_as_close_to_its_target_as_declared(domain, loss, p, n):
     assert density[inside].sum() >= 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbouring", ["zero_out", "replace_one"])
 @pytest.mark.parametrize(("domain", "loss", "p", "n"), CASES)
 def test_enumerated_privacy_loss(domain, loss, p, n, neighbouring):

@@ -109,6 +109,7 @@ def test_blocks_add_up_whatever_their_number(monkeypatch):
     assert np.array_equal(counts(), plain)
 
 
+@pytest.mark.slow
 def test_integers_of_records_and_of_two_records_obey_their_bounds():
     """Unit rows at an angle of 60 degrees and opposite labels are the worst pair."""
     query, rng = LeastSquaresMoments(BOUNDS, 1.5), np.random.default_rng(3)

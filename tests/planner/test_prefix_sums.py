@@ -89,6 +89,7 @@ def test_the_loss_of_an_endless_tree_bounds_that_of_its_parts():
     assert Honaker(2**40).sensitivity_squared(single) < 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 @pytest.mark.parametrize("noise", ["blt", "honaker"])
 def test_nothing_but_the_sums_leaves(noise, relation):

@@ -107,6 +107,7 @@ def test_the_minimum_is_one(name):
     assert objective.least <= min(objective(problem.domain.project(at)) for at in near) + 1e-7
 
 
+@pytest.mark.slow
 def test_a_kinked_loss_is_not_given_to_the_smallest_bound():
     """exponential_sampling has the smallest bound, and measures a hundred times worse."""
     found = plan(BALL, n=1000, p=3, budget=BUDGET)
@@ -126,6 +127,7 @@ def test_a_kinked_loss_is_not_given_to_the_smallest_bound():
     assert errors[found.best.name] < errors["exponential_sampling"]
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_convex_is_simulated():
     """Ranked by promises alone a run with a promise of stationarity measured a hundred times as
     large an error."""
@@ -154,6 +156,7 @@ def test_the_same_facts_give_the_same_errors(own_cache):
     assert told() == first
 
 
+@pytest.mark.slow
 def test_predictions_fall_with_records_epsilon_and_delta():
     """On 200 public settings, and never above the bound."""
     solver, problem = catalogue()["noisy_gd"], Problem(SquaredDistance(), L2Ball(1.0))
@@ -171,6 +174,7 @@ def test_predictions_fall_with_records_epsilon_and_delta():
     assert found[-1, -1, -1] < 1e-6 * found[0, 0, 0]  # no floor
 
 
+@pytest.mark.slow
 def test_what_cannot_be_simulated_goes_by_its_bound():
     fixed = Problem(Logistic(), Box(-np.ones(300), np.ones(300)))
     assert not Simulation(Facts(fixed, 500, 300, "zero_out"), BUDGET).possible

@@ -99,6 +99,7 @@ def test_one_turn_is_a_gaussian_and_epochs_compose():
     assert one < three < 3 * one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "turns", "epochs"), [(1.0, 20, 3), (4.0, 60, 5)])
 def test_less_noise_than_without_a_secret_and_about_that_of_coins(epsilon, turns, epochs):
     budget = Budget(epsilon, 1e-5)

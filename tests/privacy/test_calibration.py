@@ -47,6 +47,7 @@ def test_400_gaussian_calibrations(exact):
         assert float(mu) >= gaussian_mu(epsilon, delta) / 1.0011
 
 
+@pytest.mark.slow
 def test_200_concentrated_calibrations(exact):
     for index, rng, epsilon, delta in settings(11, 200):
         count = int(rng.choice([1, 3, 50]))
@@ -67,6 +68,7 @@ def test_150_pure_calibrations_without_delta():
         assert 0.99 * epsilon <= count / m <= epsilon * (1 + 1e-12)
 
 
+@pytest.mark.slow
 def test_60_pure_compositions_with_delta(exact):
     for index, rng, epsilon, delta in settings(13, 60):
         count = int(rng.integers(1, 25))
@@ -176,6 +178,7 @@ def direct_sampled_epsilon(relation, rate, mu, count, delta, step, pessimistic):
     return one.self_compose(count).get_epsilon_for_delta(delta)
 
 
+@pytest.mark.slow
 def test_9_poisson_calibrations():
     rng = np.random.default_rng(30)
     for index in range(9):
@@ -219,6 +222,7 @@ def test_smallest_holding_at_the_ends():
     assert 5 <= smallest_holding(lambda x: -math.inf if x >= 5 else math.inf, 1.0, 1e-3) < 5.01
 
 
+@pytest.mark.slow
 def test_a_long_sampled_run_against_the_finest_grid():
     """Rate 0.01, 10,000 steps, epsilon 1: within 0.1 % of dp-accounting's finest grid, which rounds
     towards more loss, and never below it."""

@@ -582,6 +582,7 @@ def test_auto_takes_the_first_of_the_table():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_every_noise_can_be_tuned_for_short_and_odd_streams():
     for steps in (1, 2, 3, 7, 20, 61):

@@ -27,6 +27,7 @@ def made(epsilon, delta, discrete_noise, **options):
 OPTIONS = ({}, {"bounds": (-1, 1)}, {"solver": "noisy_gd"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "delta", "options"), covering([*product(EPSILONS, (0.0, 1e-6), OPTIONS)]), ids=str
 )

@@ -89,6 +89,7 @@ def draws(count):
         yield times, q, sigma, str(generator.choice(RELATIONS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_poisson_batches_of_gaussian_noise(part):
     checked = 0

@@ -124,6 +124,7 @@ def test_the_account_is_never_exceeded(loss, shares, epsilon, delta):
     assert 0.02 * claimed < found <= claimed
 
 
+@pytest.mark.slow
 def test_worst_ramps():
     """A Huber loss, alone and composed, over places of its ramp: far above a random neighbour."""
     ratios = []

@@ -203,6 +203,7 @@ def test_the_planner_prefers_objective_perturbation_where_it_applies():
 
 
 # ------------------------------------------------------------ losses that are not convex
+@pytest.mark.slow
 def test_a_grid_takes_a_loss_that_is_not_convex():
     """Pure, by enumeration; in more dimensions, or by another sampler, it is refused."""
     problem = Problem(Welsch(0.5), L2Ball(1.0))
@@ -237,6 +238,7 @@ def test_grid_walk_runs_where_it_is_feasible():
     assert names.index("grid_walk") > max(map(names.index, ("exponential_sampling", "noisy_gd")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbouring", ["zero_out", "replace_one"])
 def test_grid_walk_replays_on_hostile_neighbours(neighbouring):
     """The table of all solvers is too large for it."""

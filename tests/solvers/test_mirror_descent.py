@@ -49,6 +49,7 @@ def quiet(name, problem, X, y, **choices):
     return solver.run(oracle, Gate(source), problem, plan.settings), plan.settings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("domain", SETS.values(), ids=SETS.keys())
 @pytest.mark.parametrize("loss", [Huber(1.0), Absolute()])
 def test_without_noise_the_bound_holds(domain, loss):
@@ -105,6 +106,7 @@ def test_a_phase_solves_its_regularised_problem():
     assert cost(theta[400]) < cost(theta[2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BOTH)
 @pytest.mark.parametrize("noise", ["generalized", "pure"])
 def test_the_other_noises(name, noise):

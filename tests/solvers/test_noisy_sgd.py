@@ -94,6 +94,7 @@ def neighbours(n, relation):
                 yield (value, *others), others
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 2])
 @pytest.mark.parametrize(("n", "size"), [(2, 1), (3, 1), (3, 2)])
 @pytest.mark.parametrize(
@@ -441,6 +442,7 @@ def test_the_calibrated_noise_uses_the_budget(relation, epsilon, rate, steps):
         assert 0.3 < likely_multiplier(budget, design, steps) / found < 1.5
 
 
+@pytest.mark.slow
 def test_ten_thousand_steps_are_planned_and_declared():
     chosen = planned(BALL, 1_000_000, 5, Budget(1.0, 1e-6))
     log = declare(chosen)
@@ -448,6 +450,7 @@ def test_ten_thousand_steps_are_planned_and_declared():
     assert 0.99 <= Accountant().epsilon(spend(log), 1e-6) <= 1
 
 
+@pytest.mark.slow
 def test_the_planner_offers_it_and_says_why_not_for_pure_budgets(monkeypatch):
     choose = import_module("privopt.planner.choose")
     monkeypatch.setattr(choose.Simulation, "compared", lambda self, plans: {})
@@ -501,6 +504,7 @@ def test_known_excess_risk(p, epsilon, suffix, last):
         assert average == "last" or np.mean(excess) >= 0.7 * target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["noisy_sgd", "one_point_sgd"])
 def test_replay_of_fixed_batches_on_hostile_neighbours(name):
     """Coupled draws: same calls, same public arguments, movements within the diameter."""

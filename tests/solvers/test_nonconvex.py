@@ -67,6 +67,7 @@ def all_facts(p=3, n=12, classes=1, cases=EVERY):
         yield Facts(problem, n, problem.dimension(p), relation, classes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_loss_that_is_not_convex_is_never_minimised_inside_a_mechanism(name, monkeypatch):
     """The proofs that use convexity (objective and output perturbation, stable SGD, densities) open
@@ -131,6 +132,7 @@ def by_bounds(monkeypatch):
     monkeypatch.setattr(choose, "Expectation", lambda *of: None)
 
 
+@pytest.mark.slow
 def test_the_ranking_promises_nothing_that_is_not_proved(monkeypatch):
     by_bounds(monkeypatch)
     seen = set()
@@ -150,6 +152,7 @@ def test_the_ranking_promises_nothing_that_is_not_proved(monkeypatch):
     assert {"noisy_gd", "noisy_sgd", "frank_wolfe", "mirror_descent"} <= seen
 
 
+@pytest.mark.slow
 def test_the_ranking_of_each_geometry(monkeypatch):
     """Who goes first by bounds; and where reading the records once is not worth it."""
     by_bounds(monkeypatch)

@@ -220,6 +220,7 @@ def test_the_density_of_a_median_in_two_dimensions_uses_the_whole_epsilon():
     assert 0.9 < worst <= 0.99
 
 
+@pytest.mark.slow
 def test_who_takes_them_and_who_says_no():
     facts = Facts(Problem(EuclideanDistance(), L2Ball(1.0)), 500, 3, "zero_out")
     budget = Budget(1.0, 1e-6)
