@@ -127,6 +127,7 @@ def test_everything_is_replayed():
         assert replay_place(place) == (len(hostile_pairs(place.neighbouring)), [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Ridge", "OnlineLogisticRegression", "grid_walk"])
 def test_an_estimator_and_a_solver_for_tiny_problems(name):
     pairs, findings = replay_place(places(name)[0])

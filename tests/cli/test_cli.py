@@ -331,6 +331,7 @@ def test_demo(tmp_path, monkeypatch):
     assert rows["8"] > rows["always benign"] + 0.1
 
 
+@pytest.mark.slow
 def test_demo_without_matplotlib_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["privopt.cli.demo"], "SPLITS", 1)
     monkeypatch.setitem(sys.modules, "matplotlib", None)

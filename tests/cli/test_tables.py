@@ -149,6 +149,7 @@ def test_init_bounds_errors(folder, arguments, words):
 
 
 # ---------------------------------------------------------------- fit, predict, report
+@pytest.mark.slow
 def test_from_a_file_to_a_model_predictions_and_a_report(folder, table):
     """The three commands of the quick start, and what they leave behind."""
     result = run(*FIT, "--bounds", "bounds.toml", "--out", "model.skops", "--report", "report.html")

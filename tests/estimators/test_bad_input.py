@@ -120,6 +120,7 @@ def test_the_label_sentence_quotes_no_label(two):
     assert "Smith" not in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("parameters", "n"),
     [({}, 300), ({"n_public": 50}, 50), ({"neighbouring": "add_remove", "n_public": 200}, 200)],

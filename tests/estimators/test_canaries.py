@@ -128,6 +128,7 @@ def test_no_label_is_quoted_by_an_estimator(name):
             silent_of(quiet(lambda m=fresh, t=labels: m.partial_fit(X, t)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CELLS)
 def test_no_cell_is_quoted_by_a_function(kind):
     cells = CELLS[kind]
@@ -187,6 +188,7 @@ def test_no_warning_comes_from_a_record(case, columns, sparse):
     assert said[0] == said[1] == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", [1e300, -1e39, 1e17, np.nan])
 def test_no_warning_comes_from_a_label(label):
     rows = np.asarray(X, dtype=np.float32)

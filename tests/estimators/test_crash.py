@@ -57,6 +57,7 @@ def test_there_are_many_places_to_die(numbered):
     assert {one["done"] for one in killed} == {BEFORE, BEFORE + 1}
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_run_that_never_crashed(numbered, tmp_path):
     """With the same draws in the same steps the last model is the same, bit for bit: buffers and
     sums were those of the last committed step."""
@@ -80,6 +81,7 @@ def test_a_step_is_committed_whole_or_not_at_all(secure):
         assert one["epsilon"] == pytest.approx(2.0, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_no_noise_is_used_twice(secure):
     """A step that was not committed is drawn anew; one that was is not repeated."""
     for one in secure:

@@ -72,6 +72,7 @@ def test_it_finds_the_scale(far, make, delta):
     assert 0.97 <= model.privacy_.epsilon <= 1 + 1e-9
 
 
+@pytest.mark.slow
 def test_rows_are_clipped_in_predict_at_the_released_bound(far):
     X, y = far
     model = Ridge(1.0, 1e-6, data_norm="private", random_state=0).fit(X, y)

@@ -103,6 +103,7 @@ def test_a_plain_twin_has_the_probabilities_of_an_uncapped_fit():
     np.testing.assert_allclose(found, model.predict_proba(ROWS), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_twins_take_over_what_means_the_same():
     ridge, y = made("Ridge", alpha=7.0, fit_intercept=False)
     plain = ridge.fit(X, y).to_sklearn()

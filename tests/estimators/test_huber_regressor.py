@@ -57,6 +57,7 @@ def test_outliers_pull_little(line, delta, how):
     assert 0.97 * 2 <= model.privacy_.epsilon <= 2 * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_the_width_is_in_units_of_the_target(line):
     X, y = line
     model = HuberRegressor(width=3.0, target_bounds=TARGET, random_state=0).fit(X, y)

@@ -17,8 +17,8 @@ from tests.covering import each_check, in_turn
 
 @each_check(
     LinearSVC(),
-    LinearSVC(epsilon=5.0, delta=1e-6, loss="hinge", random_state=0),
-    LinearSVC(epsilon=5.0, random_state=3, fit_intercept=False),
+    LinearSVC(5.0, 1e-6, loss="hinge", solver="noisy_gd", random_state=0),
+    LinearSVC(5.0, fit_intercept=False, solver="objective_perturbation", random_state=3),
     LinearSVC(epsilon=5.0, delta=1e-6, bounds=(-20.0, 20.0), random_state=0),
 )
 def test_checks_of_scikit_learn(estimator, check):
@@ -59,6 +59,7 @@ def test_accuracy_on_an_easy_problem(halves, how, solver):
     assert LinearSVC(1e-4, random_state=0).fit(X, y).score(X, y) < 0.9
 
 
+@pytest.mark.slow
 def test_scores_decide(halves):
     X, y = halves
     model = LinearSVC(5.0, random_state=0).fit(X, y)

@@ -54,6 +54,7 @@ def test_one_clear_sentence(fit, words):
     assert ". " not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_targets_outside_their_bounds_are_moved_there():
     model = privopt.Ridge(**{**GIVEN, "epsilon": 9.0}, target_bounds=(-1, 1))
     wild = model.fit(X, 50 * X[:, 0]).predict(X)

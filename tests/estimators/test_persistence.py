@@ -44,6 +44,7 @@ def test_a_model_with_secure_noise_stays_private(tmp_path):
     assert privopt.load(tmp_path / "model.skops").privacy_.private
 
 
+@pytest.mark.slow
 def test_pipelines_and_names_come_back(tmp_path):
     import pandas as pd
 

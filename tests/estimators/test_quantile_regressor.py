@@ -64,6 +64,7 @@ def test_coverage(waits, q, how, solver):
     assert 0.97 * 3 <= model.privacy_.epsilon <= 3 * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_a_kink_is_left_to_the_solver(waits):
     X, y = waits
     model = QuantileRegressor(
@@ -74,11 +75,13 @@ def test_a_kink_is_left_to_the_solver(waits):
     assert (y <= model.predict(X)).mean() == pytest.approx(0.5, abs=0.1)
 
 
+@pytest.mark.slow
 def test_the_width_is_in_units_of_the_target(waits):
     model = QuantileRegressor(width=4.0, target_bounds=TARGET, random_state=0).fit(*waits)
     assert model.plan_.facts.problem.loss == SmoothedQuantile(0.5, 0.04)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("epsilon", "n", "width"),
     [(10.0, 5000, 0.005), (1.0, 5000, 0.015), (0.01, 5000, 0.1), (0.1, 10_000, 0.075)],
@@ -135,6 +138,7 @@ def test_one_constant_is_the_function_quantile():
     np.testing.assert_array_equal(model.predict(X[:2]), [model.intercept_] * 2)
 
 
+@pytest.mark.slow
 def test_one_constant_does_not_look_at_the_features(waits):
     X, y = waits
     how = {"intercept_only": True, "target_bounds": TARGET, "random_state": 0}
@@ -158,6 +162,7 @@ def test_a_broken_row_is_an_empty_record(waits, container):
 
 
 # ---------------------------------------------------------------- containers, privacy, bad input
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "container",
     [
@@ -177,6 +182,7 @@ def test_features_in_every_container(waits, container, only):
     np.testing.assert_allclose(found.predict(container(X)), expected.predict(X), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how", [{}, {"bounds": (-1.0, 1.0)}, {"width": 0.0}, {"intercept_only": True}]
 )

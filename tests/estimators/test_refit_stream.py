@@ -179,6 +179,7 @@ def test_a_ledger_is_charged_once_for_blocks_of_one_size(tmp_path):
         two(ledger=ledger).fit(ROWS, LABELS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changed",
     [{"neighbouring": "replace_one"}, {"epsilon": 1.0}, {"epsilon": 9.0}, {"delta": 1e-4}],

@@ -72,6 +72,7 @@ def test_declared_bounds_give_the_line(homes, delta, relation):
     assert hopeless.score(X, y) < 0.7
 
 
+@pytest.mark.slow
 def test_a_generous_budget_gives_least_squares(homes):
     X, y = homes
     model = LinearRegression(

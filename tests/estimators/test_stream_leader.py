@@ -179,6 +179,7 @@ def test_noise_follows_the_declared_law(relation, monkeypatch):
     assert noise_p_value(tapes) > 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
 @pytest.mark.parametrize("n_steps", [6, None])
 def test_replay_on_hostile_neighbours(relation, n_steps, monkeypatch):

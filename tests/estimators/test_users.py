@@ -243,6 +243,7 @@ def test_replay_of_data_that_is_cut(solver, relation):
         assert replay(run, users, group=CAP) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["objective", "standardised", "greedy"])
 def test_replay_objects_to_a_user_with_more_rows(name, monkeypatch):
     """Without the cap, or for a group of one record less, values move further than declared."""

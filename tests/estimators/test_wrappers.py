@@ -156,6 +156,7 @@ def test_displays_are_seen(display):
     assert all(assumed for assumed in SEEN)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::privopt.privacy.PrivacyWarning")
 def test_worker_processes_still_see_what_they_were_sent_for():
     model = LogisticRegression(random_state=0, classes=[0, 1])

@@ -301,6 +301,7 @@ def in_simulation(name):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_flowers_simulation_of_a_hundred_clients_and_thirty_rounds():
     found = in_simulation("hundred")
     certificate = privopt.Certificate.from_json(json.dumps(found["certificate"]))
@@ -331,6 +332,7 @@ def test_integers_pass_flowers_quantizer_unchanged():
         steps_for(1 << 24)
 
 
+@pytest.mark.slow
 def test_secure_aggregation_runs_in_flowers_simulation():
     """Without noise, beside the same rounds in the open: the sums are exact in integers."""
     found = in_simulation("secure")

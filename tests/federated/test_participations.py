@@ -187,6 +187,7 @@ def test_a_ledger_that_shrinks_under_a_server_is_refused(tmp_path):
         people.ask([2], 1)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_nobody_is_asked_too_often_by_servers_that_are_killed():
     from tests.federated.kills import main

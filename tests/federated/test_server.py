@@ -550,6 +550,7 @@ def test_a_sum_of_counts_is_the_sum_of_updates():
 
 
 # ------------------------------------------------------------ kill -9
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_servers_that_are_killed_show_each_round_once_and_ask_nobody_too_often():
     from tests.federated.kills import trainings

@@ -86,6 +86,7 @@ def divergence(order: float, alpha: float, shift: np.ndarray) -> float:
     return float((np.log(total / mass) + exponent.max()) / (alpha - 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [2.0, 3.0, 4.0, 8.0])
 def test_the_divergence_stays_below_the_declared_bound(order):
     """The exact divergence is at most alpha rho; without the factor r - 1 it would not be."""

@@ -74,6 +74,7 @@ def hostile(seed, loss, n):
     return X, y, counts, 10.0 ** rng.uniform(-1, 2), rng.normal(size=p) * 10.0 ** rng.uniform(0, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
 def test_hostile_problems_are_never_refused_and_never_over_the_tolerance(loss, form):

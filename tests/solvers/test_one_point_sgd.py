@@ -123,6 +123,7 @@ def test_fixed_draws_need_replace_one():
         ONE.settings(Facts(BALL, 30, 2, "zero_out"), Budget(1.0, 1e-6), sampling="fixed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", ["poisson", "fixed"])
 @pytest.mark.parametrize("problem", [BALL, Problem(Hinge(), L2Ball(2.0), l2=0.5)])
 def test_without_noise_it_approaches_the_optimum(sampling, problem):
