@@ -280,17 +280,22 @@ class PrivateTraining(Resumable):
         return total
 
     def _clipped(self, asked: Asked, size: int) -> Tensor:
+        known = None
         if self._apart is None:
-            self._watch_over.look(*asked.part(0, size))
+            known = self._watch_over.look(*asked.part(0, size))
         if 0 < asked.count <= size:
-            return self._clipped_sum(*asked)
+            return self._clipped_sum(asked, known)
         total = self._like.new_zeros(self._width)
         for start in range(0, asked.count, size):
-            total += self._clipped_sum(*asked.part(start, start + size))
+            part = asked.part(start, start + size)
+            total += self._clipped_sum(part, known if start == 0 else None)
         return total
 
-    def _clipped_sum(self, *arguments: Any) -> Tensor:
-        total = (self._apart or self._compiled or self._engine).clipped_sum(*arguments)
+    def _clipped_sum(self, asked: Asked, known: Tensor | None) -> Tensor:
+        """Of some examples; a check may have found it already."""
+        total = known
+        if total is None:
+            total = (self._apart or self._compiled or self._engine).clipped_sum(*asked)
         if self._curve is None:
             return total
         losses, self._engine.losses = self._engine.losses, None
