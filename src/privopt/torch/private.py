@@ -213,7 +213,7 @@ class PrivateTraining(Resumable):
             count, size = self._checked(inputs, keywords, goals)
             asked = Asked(loss, inputs, keywords, goals, count)
             if 0 < count <= size and not self._legs.due(self.steps_done):
-                found = self._run.read(lambda: self._begun(asked, size))
+                found = self._run.read(lambda: self._begun(asked))
                 if found is not None:
                     return found
             if self._apart is None:
@@ -257,18 +257,21 @@ class PrivateTraining(Resumable):
             raise ValueError("microbatches and compiled steps need targets=...: they cut them too.")
         return count, size
 
-    def _begun(self, asked: Asked, size: int) -> Tensor | None:
+    def _begun(self, asked: Asked) -> Tensor | None:
         """The sum, begun before it is looked whether the model is what it was; None if not."""
         if self._compiled is None:
             return None
         try:
+            self._compiled.begin(asked[1:4], asked.count)
             with self._belongings.kept():
-                self._compiled.begin(asked[1:4], asked.count)
                 if self._manner(asked.inputs, asked.keywords) not in self._probed:
                     return None
-                total = self._clipped(asked, size)
+                self._watch_over.look(*asked)
+                total, lost = self._compiled.started(*asked)
         finally:
             self._compiled.drop()
+        if bool(lost):  # waits for the device, after all that the host has to do meanwhile
+            return None
         self._given.taken()
         return total
 
