@@ -34,6 +34,7 @@ from privopt.torch.curve import LossCurve
 from privopt.torch.engine import Engine
 from privopt.torch.fingerprints import EqualRecords, Roster
 from privopt.torch.fixed_noise import epsilon_of, fixed_plan, open_plan
+from privopt.torch.lengths import Lengths
 from privopt.torch.noise import TensorStream, tensor_noise
 from privopt.torch.passes import ASSUMPTION, Passes, PassLoader, in_passes
 from privopt.torch.plan import TrainingPlan, choose_plan
@@ -74,6 +75,7 @@ def make_private(
     rows_per_user: int | None = None,
     user_clipping: str = "together",
     views: int = 1,
+    lengths: Sequence[int] | None = None,
     microbatch: int | None = None,
     compile: bool | str = False,
     examples: str = "checked",
@@ -130,6 +132,9 @@ def make_private(
     views : int, default=1
         Views of each example, such as random crops, in the second dimension of what the model is
         given: their gradients are averaged before the clip, at the same noise and epsilon.
+    lengths : sequence of int, optional
+        Lengths at which records are run, each at the shortest that holds it: public numbers, the
+        last of which every record is padded to. ``step`` then needs ``targets``.
     microbatch : int, optional
         Largest number of examples at a time, for memory. Noise is added once per step.
     compile : bool or str, default=False
@@ -183,6 +188,9 @@ def make_private(
         raise ValueError(f'examples must be "checked" or "apart", got {examples!r}.')
     if examples == "apart" and compile:
         raise ValueError('a compiled step runs a batch as one: drop compile or examples="apart".')
+    declared = None if lengths is None else Lengths(lengths)
+    if declared is not None and (compile or views > 1):
+        raise ValueError("a step of several lengths is neither compiled nor one of views.")
     processes = Processes()
     iterable = in_passes(loader, n_public)
     loader = loader if iterable else check_loader(loader)
@@ -197,7 +205,7 @@ def make_private(
     users = _users(loader, user_ids, rows_per_user, user_clipping, iterable)
     if users is not None:
         alone = {"microbatch": microbatch, "compile": compile, "loss_curve": loss_curve}
-        alone["views"] = views > 1
+        alone |= {"views": views > 1, "lengths": lengths}
         if wish := next((name for name, value in alone.items() if value), None):
             raise ValueError(f"{wish} is for records: drop it, or user_ids.")
         unit = "user" if unit == "record" else unit
@@ -275,6 +283,7 @@ def make_private(
         records=known,
         curve=curve,
         users=users,
+        lengths=declared,
     )
 
 

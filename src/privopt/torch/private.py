@@ -31,6 +31,7 @@ from privopt.torch.fingerprints import Roster
 from privopt.torch.given import CHANGED, Given
 from privopt.torch.gradients import Gradients
 from privopt.torch.legs import Legs
+from privopt.torch.lengths import Lengths
 from privopt.torch.losses import LossFunction
 from privopt.torch.noise import TensorGaussian
 from privopt.torch.oracle import ClippedSums
@@ -72,6 +73,7 @@ class PrivateTraining(Resumable):
         records: Roster | None,
         curve: LossCurve | None,
         users: Users | None = None,
+        lengths: Lengths | None = None,
     ) -> None:
         self.model, self.loader = engine.given_model, loader
         self.optimizers, self._of_views = tuple(optimizers), LossOfViews(engine.views)
@@ -80,7 +82,7 @@ class PrivateTraining(Resumable):
         self._microbatch, self._assumptions = microbatch, assumptions
         self._sums = ClippedSums(engine, schedule, budget.neighbouring, curve)
         self._like = self._tail = engine.like()
-        self._records, self._curve = records, curve
+        self._records, self._curve, self._lengths = records, curve, lengths
         self._width = engine.size + (curve is not None)
         self._gradients = Gradients(engine.parameters)
         self._belongings = Belongings(engine.model, engine.parameters)
@@ -253,8 +255,13 @@ class PrivateTraining(Resumable):
         size = self._microbatch or max(count, 1)
         if self._compiled is not None:
             size = self._compiled.size
-        if (count > size or self._compiled is not None) and not tree_leaves(goals):
-            raise ValueError("microbatches and compiled steps need targets=...: they cut them too.")
+        cuts = count > size or self._compiled is not None or self._lengths is not None
+        if cuts and not tree_leaves(goals):
+            raise ValueError(
+                "microbatches, lengths and compiled steps need targets=...: they cut them too."
+            )
+        if self._lengths is not None:
+            self._lengths.check((inputs, keywords, goals))
         return count, size
 
     def _begun(self, asked: Asked) -> Tensor | None:
@@ -283,6 +290,15 @@ class PrivateTraining(Resumable):
         return total
 
     def _clipped(self, asked: Asked, size: int) -> Tensor:
+        if self._lengths is None:
+            return self._clipped_part(asked, size)
+        total = self._like.new_zeros(self._width)
+        for part in self._lengths.parts(asked):
+            total += self._clipped_part(part, size)
+        return total
+
+    def _clipped_part(self, asked: Asked, size: int) -> Tensor:
+        """Of examples in one shape."""
         known = None
         if self._apart is None:
             known = self._watch_over.look(*asked.part(0, size))
@@ -308,9 +324,17 @@ class PrivateTraining(Resumable):
         """Try the model on made-up inputs, once for each way in which it is called."""
         key = self._manner(inputs, keywords)
         if key not in self._probed:
-            check_memory(self._belongings, self._engine.model, inputs, keywords)
-            with self._belongings.kept(look=True):
-                probe(self._engine, inputs, keywords)
+            ways = [(inputs, keywords)]
+            if self._lengths is not None:
+                ways = [self._lengths.cut(ways[0], one) for one in self._lengths.all]
+            for _ in range(len(ways) + 1):  # what one length has settled is tried with the others
+                before = self._engine.shape()
+                for way in ways:
+                    check_memory(self._belongings, self._engine.model, *way)
+                    with self._belongings.kept(look=True):
+                        probe(self._engine, *way)
+                if len(ways) == 1 or self._engine.shape() == before:
+                    break
             self._probed.add(key)
 
     def _manner(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -403,6 +427,7 @@ class PrivateTraining(Resumable):
             "examples": "checked" if self._apart is None else "apart",
             "parameters": self._engine.size,
             **({} if self._engine.views == 1 else {"views": self._engine.views}),
+            **({} if self._lengths is None else {"lengths": list(self._lengths.all)}),
             **({} if self._curve is None else {"loss_curve": self._curve.bound}),
             **({} if self.users is None else self.users.settings()),
         }

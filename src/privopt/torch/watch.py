@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from privopt.noise.random_numbers import same_random_numbers
 from privopt.privacy.budget import Refused
+from privopt.torch.arguments import leaves_of
 from privopt.torch.engine import Engine
 from privopt.torch.exchange import check_batch, kept, of_batch
 from privopt.torch.losses import LossFunction
@@ -25,7 +26,7 @@ WHOLE = 1 / 128
 """Share of steps whose batch is checked: one pass more. In a compiled step it is two slower ones,
 so they are rarer there."""
 WHOLE_COMPILED = 1 / 400
-PART, ENOUGH = 1 / 24, 512
+PART, ENOUGH = 1 / 24, 1024
 """Share of steps of which a part is checked, by a processor. Rarer for batches of fewer examples,
 whose parts take almost as long as they do."""
 FIRST = 2
@@ -47,7 +48,7 @@ class Watch:
         self._counted = 0  # times that only a count in the model had changed
         quick = compiled or engine.parameters[0].is_cuda  # where a part takes as long as a batch
         self._part = 0.0 if quick else PART * min(1.0, engine.crowd / ENOUGH)
-        self._manners: set[int] = set()
+        self._manners: set[Any] = set()
         self._losses: set[int] = set()
         self.outside = False  # whether a loss held rows that are not the loader's
 
@@ -76,7 +77,10 @@ class Watch:
             return None
         engine = self._engine
         reached = self._reached(loss)
-        manner, mark = engine.manner, reached.mark  # as it was looked at when this step began
+        leaves, _ = leaves_of((inputs, keywords, targets))
+        shapes = tuple([x.shape[1:] for x in leaves if isinstance(x, Tensor)])
+        # As it was looked at when this step began, and at one of the declared lengths.
+        manner, mark = (engine.manner, shapes), reached.mark
         self.outside = self.outside or _outside(reached, count, engine.given)
         fresh = manner not in self._manners or mark not in self._losses
         few = len(self._manners) + len(self._losses) <= OFTEN
