@@ -20,9 +20,7 @@ def draw_again(seed: int = 0) -> None:
 
 
 @contextmanager
-def same_random_numbers(
-    device: torch.device | None = None, seed: int | None = 0
-) -> Iterator[None]:
+def same_random_numbers(device: torch.device | None = None, seed: int | None = 0) -> Iterator[None]:
     """The same random numbers in every run inside with one seed, and the user's own afterwards.
     None: those that the user's own code would draw next."""
     python, arrays = random.getstate(), np.random.get_state()  # noqa: NPY002

@@ -28,9 +28,10 @@ class ClippedSums:
     def sensitivity(self, step: int) -> Sensitivity:
         """What is public about the sum of a step."""
         # That of now: a sum is no larger than it was clipped.
-        clip = self._engine.clip.norm * self._schedule.parts
+        clip = self._engine.clip.norm
         if self._curve is not None:
             clip = self._curve.joint(clip)
+        clip *= self._schedule.parts  # each of them has a loss, too
         cells, sampling = self._schedule.cells(step), self._schedule.sampling
         return Sensitivity("l2", self._records * clip, clip, cells, step + 1, sampling)
 

@@ -74,6 +74,7 @@ class PrivateTraining(Resumable):
         curve: LossCurve | None,
         users: Users | None = None,
         lengths: Lengths | None = None,
+        repeats: int = 1,
     ) -> None:
         self.model, self.loader = engine.given_model, loader
         self.optimizers, self._of_views = tuple(optimizers), LossOfViews(engine.views)
@@ -83,6 +84,7 @@ class PrivateTraining(Resumable):
         self._sums = ClippedSums(engine, schedule, budget.neighbouring, curve)
         self._like = self._tail = engine.like()
         self._records, self._curve, self._lengths = records, curve, lengths
+        self._repeats = repeats
         self._width = engine.size + (curve is not None)
         self._gradients = Gradients(engine.parameters)
         self._belongings = Belongings(engine.model, engine.parameters)
@@ -427,6 +429,7 @@ class PrivateTraining(Resumable):
             "examples": "checked" if self._apart is None else "apart",
             "parameters": self._engine.size,
             **({} if self._engine.views == 1 else {"views": self._engine.views}),
+            **({} if self._repeats == 1 else {"repeats": self._repeats}),
             **({} if self._lengths is None else {"lengths": list(self._lengths.all)}),
             **({} if self._curve is None else {"loss_curve": self._curve.bound}),
             **({} if self.users is None else self.users.settings()),
