@@ -4,7 +4,8 @@ Every cell is a real step of ``make_private`` on made-up records, checks and all
 release: the clipped sum is compared with that of gradients from batches of one. A cell is right,
 refused in words, or wrong.
 
-    python -m benchmarks.torch_kinds [--ways plain bf16 fp16 microbatch compile apart] [--only bert] [--device cuda]
+    python -m benchmarks.torch_kinds [--ways plain bf16 fp16 microbatch compile apart]
+        [--only bert] [--device cuda]
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Training through a loader, from tensors in the host's memory to the last update, in steps a second.
+"""Training through a loader, from tensors in the host's memory to the last update.
 
 Ordinary training takes its batches from torch's loader, which collates them item by item; a private
 loader of the same tensors draws and cuts them at once. Opacus is timed if it is there.

@@ -130,8 +130,8 @@ class Engine:
 
         ``keep`` marks the examples that count; the others fill a batch up to a fixed size. No value
         is looked at then: an example that counts and is not finite spoils the sums, and the second
-        answer says so. ``weights`` have one row for each sum that is wanted. ``look`` at a loss that is new: not if
-        it was made for a check.
+        answer says so. ``weights`` have one row for each sum that is wanted. ``look``: at a loss
+        that is new, but not if it was made for a check.
         """
         device = self.parameters[0].device.type
         room = self.margin(device)
