@@ -1,18 +1,27 @@
 """Intervals of coefficients: how often they hold the truth, and how wide they are.
 
 Made data with known coefficients. A cell is a model, a number of records and of columns, their
-correlation and epsilon (delta 1e-6 unless it says pure). For each: the share of fits that call the
-coefficients identified, coverage of nominal 95 % intervals over all slopes of those, and their mean
-width over that of the interval without privacy. ``python -m benchmarks.inference 300 linear``
-sets the number of repetitions and which cells, by words of their names.
+correlation and epsilon (delta 1e-6 unless it says pure). For each: the share of slopes that the
+summary calls identified, coverage of nominal 95 % intervals over those, each slope counted by
+itself, and their mean width over that of the interval without privacy.
+
+``python -m benchmarks.inference 300 linear`` sets the number of repetitions and which cells, by
+words of their names. ``--processes 10`` shares the work out, ``--seconds 400`` stops after that,
+``--lines FILE`` keeps a line of JSON for each dozen of fits and ``--read FILE`` (several times)
+reads such files instead of fitting.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+import json
+import multiprocessing
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.special import expit
@@ -20,8 +29,10 @@ from scipy.special import expit
 import privopt
 from benchmarks.measure import Figure, console, report
 
-FEW = 0.5
-"""Coverage counts where at least this share of fits is identified."""
+FEW = 0.02
+"""Coverage counts where at least this share of the slopes is identified."""
+CHUNK = 12
+"""Repetitions of one piece of work."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +47,14 @@ class Cell:
     rows: str = "bounds"
     delta: float = 1e-6
     errors: str = "normal"
+    twins: bool = False
     repetitions: float = 1.0
 
     @property
     def name(self) -> str:
         pure = "" if self.delta else " pure"
         extra = "" if self.errors == "normal" else f" {self.errors}"
+        extra += " twins" if self.twins else ""
         return (
             f"{self.model} n={self.n} p={self.p} rho={self.correlation} "
             f"epsilon={self.epsilon}{pure} {self.rows}{extra}"
@@ -53,6 +66,8 @@ class Cell:
         common = rng.standard_normal((n, 1))
         X = np.sqrt(1 - rho) * rng.standard_normal((n, p)) + np.sqrt(rho) * common
         X[:, 0] = np.exp(X[:, 0] / 2) - 1.13 if self.errors == "skewed" else X[:, 0]
+        if self.twins:  # the last two columns are the same but for a hundredth
+            X[:, -1] = X[:, -2] + 0.1 * X[:, -1]
         beta = np.linspace(-1.0, 1.0, p) + 0.2
         covariance = (1 - rho) * np.eye(p) + rho
         beta /= np.sqrt(beta @ covariance @ beta)
@@ -117,71 +132,117 @@ def cells() -> Iterator[Cell]:
     for errors in ("heavy", "skewed", "uneven"):
         yield Cell("linear", 10_000, 10, 0.0, 4.0, errors=errors)
         yield Cell("linear", 10_000, 5, 0.8, 2.0, errors=errors)
+    for epsilon in (1.0, 4.0):
+        yield Cell("linear", 10_000, 5, 0.0, epsilon, twins=True)
+        yield Cell("logistic", 10_000, 5, 0.0, epsilon, twins=True)
     for epsilon in (1.0, 8.0):
         yield Cell("poisson", 10_000, 5, 0.0, epsilon)
         yield Cell("poisson", 10_000, 5, 0.0, epsilon, "norm")
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What a cell showed."""
-
-    identified: float
-    coverage: float
-    width: float
-    plain: float
-    ratio: float
-
-
-def run(cell: Cell, repetitions: int) -> Seen:
-    """Coverage of the slopes over fits that are identified; slope ratio of their estimates."""
-    rng, held, wide, plain, known, along = np.random.default_rng(20), [], [], [], 0, []
-    for seed in range(repetitions):
+def fits(cell: Cell, seeds: range) -> dict[str, Any]:
+    """Counts and sums over fits to data of these seeds, slope by slope."""
+    total = np.zeros((7, cell.p))
+    for seed in seeds:
+        rng = np.random.default_rng((20, seed))
         X, y, beta = cell.draw(rng)
         own, errors = cell.plain(X, y)
-        plain.append(np.abs(own - beta) < 1.96 * errors)
-        model = cell.fit(X, y, seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = cell.fit(X, y, seed)
         low, high = model.conf_int()[:-1].T
-        if not np.isfinite(low).all():
-            continue
-        known += 1
-        held.append((low < beta) & (beta < high))
-        wide.append((high - low) / (2 * 1.96 * errors))
-        along.append(np.ravel(model.coef_) @ beta / (beta @ beta))
-    if not known:
-        nothing = float("nan")
-        return Seen(0.0, nothing, nothing, float(np.mean(plain)), nothing)
-    return Seen(
-        known / repetitions,
-        float(np.mean(held)),
-        float(np.mean(wide)),
-        float(np.mean(plain)),
-        float(np.mean(along)),
-    )
-
-
-def main(repetitions: int, words: list[str]) -> None:
-    figures = []
-    for cell in cells():
-        if not all(word in cell.name.split() for word in words):
-            continue
-        start = time.perf_counter()
-        seen = run(cell, max(10, round(repetitions * cell.repetitions)))
-        console.print(
-            f"{cell.name}: identified {seen.identified:.2f} coverage {seen.coverage:.3f} "
-            f"width {seen.width:.2f} plain {seen.plain:.3f} ratio {seen.ratio:.3f} "
-            f"({time.perf_counter() - start:.0f} s)"
-        )
-        least = 0.935 if seen.identified >= FEW else None
-        figures += [
-            Figure(f"{cell.name}: identified", seen.identified),
-            Figure(f"{cell.name}: coverage", seen.coverage, least, ">="),
-            Figure(f"{cell.name}: width", seen.width),
-            Figure(f"{cell.name}: slope ratio", seen.ratio),
+        known = np.isfinite(low)
+        width = np.where(known, high - low, 0.0) / (2 * 1.96 * errors)
+        ratio = np.where(known.all(), np.ravel(model.coef_) @ beta / (beta @ beta), 0.0)
+        total += [
+            np.ones(cell.p),
+            known,
+            known & (low < beta) & (beta < high),
+            width,
+            np.abs(own - beta) < 1.96 * errors,
+            np.full(cell.p, known.all()),
+            np.full(cell.p, ratio),
         ]
-    report("inference", "Intervals of coefficients", figures)
+    names = ("fits", "known", "held", "width", "plain", "whole", "ratio")
+    found = dict(zip(names, total.tolist(), strict=True))
+    return {"cell": cell.name, "first": seeds.start, **found}
+
+
+def _work(piece: tuple[Cell, range, float]) -> dict[str, Any] | None:
+    cell, seeds, until = piece
+    return fits(cell, seeds) if time.time() < until else None
+
+
+def lines(
+    repetitions: int, words: list[str], processes: int, seconds: float
+) -> Iterator[dict[str, Any]]:
+    """Pieces of all cells in turn, so that whoever stops early has something of each."""
+    until = time.time() + seconds
+    chosen = [cell for cell in cells() if all(word in cell.name.split() for word in words)]
+    pieces = []
+    for first in range(0, repetitions, CHUNK):
+        for cell in chosen:
+            last = min(first + CHUNK, max(CHUNK, round(repetitions * cell.repetitions)))
+            if first < last:
+                pieces.append((cell, range(first, last), until))
+    if processes == 1:
+        yield from filter(None, map(_work, pieces))
+        return
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        yield from filter(None, pool.imap_unordered(_work, pieces))
+
+
+def judged(found: Iterable[dict[str, Any]]) -> list[Figure]:
+    """One line for each cell, in the order of the table."""
+    sums: dict[str, dict[str, np.ndarray]] = {}
+    for line in found:
+        own = sums.setdefault(line["cell"], {})
+        for name, value in line.items():
+            if isinstance(value, list):
+                own[name] = own.get(name, 0.0) + np.array(value)
+    figures = []
+    for name in (cell.name for cell in cells() if cell.name in sums):
+        own = {key: float(value.sum()) for key, value in sums[name].items()}
+        share, known = own["known"] / own["fits"], max(own["known"], 1.0)
+        coverage, width = own["held"] / known, own["width"] / known
+        ratio = own["ratio"] / own["whole"] if own["whole"] else float("nan")
+        console.print(
+            f"{name}: fits {own['fits'] / len(sums[name]['fits']):.0f} identified {share:.3f} "
+            f"coverage {coverage if own['known'] else float('nan'):.3f} width {width:.2f} "
+            f"plain {own['plain'] / own['fits']:.3f} ratio {ratio:.3f}"
+        )
+        least = 0.935 if share >= FEW else None
+        figures += [
+            Figure(f"{name}: identified", share),
+            Figure(f"{name}: coverage", coverage, least, ">="),
+            Figure(f"{name}: width", width),
+            Figure(f"{name}: slope ratio", ratio),
+        ]
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("repetitions", type=int, nargs="?", default=300)
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--lines", type=Path)
+    parser.add_argument("--read", type=Path, action="append")
+    given = parser.parse_args()
+    if given.read:
+        texts = [text for path in given.read for text in path.read_text().splitlines()]
+        found: Iterable[dict[str, Any]] = map(json.loads, texts)
+    else:
+        found = lines(given.repetitions, given.words, given.processes, given.seconds)
+    if given.lines:
+        with given.lines.open("a") as file:
+            for line in found:
+                file.write(json.dumps(line) + "\n")
+                file.flush()
+        found = map(json.loads, given.lines.read_text().splitlines())
+    report("inference", "Intervals of coefficients", judged(found))
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    main(int(given[0]) if given else 300, given[1:])
+    main()

@@ -3,6 +3,8 @@ one user."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -14,10 +16,22 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import privopt
-from privopt import ElasticNet, Lasso, LogisticRegression, QuantileRegressor, Refused, Ridge
+from privopt import (
+    Budget,
+    ElasticNet,
+    Lasso,
+    LogisticRegression,
+    Problem,
+    QuantileRegressor,
+    Refused,
+    Ridge,
+    solve,
+)
 from privopt.audit import record, replay, user_pairs
 from privopt.estimators import linear_model, sparse_linear
-from privopt.estimators.users import rows_that_count
+from privopt.estimators.users import Owned, rows_that_count
+from privopt.geometry import L1Ball, L2Ball
+from privopt.losses import Logistic
 from privopt.privacy import Accountant
 from privopt.privacy.budget import NEIGHBOURING
 from privopt.privacy.profiles import gaussian_mu
@@ -30,15 +44,19 @@ IDS = np.arange(len(X)) % 40
 # ------------------------------------------------------------ which rows count
 def test_the_first_rows_of_each_user():
     ids = ["b", "a", "b", "b", "a", "c"]
-    assert rows_that_count(ids, 6, 2).tolist() == [0, 1, 2, 4, 5]
-    assert rows_that_count(ids, 6, 1).tolist() == [0, 1, 5]
-    assert rows_that_count(ids, 6, 9).tolist() == list(range(6))
+    for cap, rows, each in (
+        (2, [0, 2, 1, 4, 5], [2, 2, 1]),
+        (1, [0, 1, 5], [1, 1, 1]),
+        (9, [0, 2, 3, 1, 4, 5], [3, 2, 1]),
+    ):
+        found = rows_that_count(ids, 6, cap)
+        assert (found.rows.tolist(), found.each.tolist()) == (rows, each)
     assert rows_that_count(None, 6, None) is None
 
 
 @pytest.mark.parametrize("kind", [list, pd.Series, pl.Series, pa.array, np.array])
 def test_ids_in_every_container(kind):
-    assert rows_that_count(kind(["b", "a", "b"]), 3, 1).tolist() == [0, 1]
+    assert rows_that_count(kind(["b", "a", "b"]), 3, 1).rows.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +86,7 @@ def test_rows_beyond_the_cap_do_not_matter():
 
 
 # ------------------------------------------------------------ what is certified
-APART = ("noisy_sgd", "Online")
+APART = ("Online",)
 FULL_BATCH = [name for name in CASES if not any(word in name for word in APART)]
 
 
@@ -116,13 +134,19 @@ def test_a_pure_budget_is_shared_by_the_rows():
     )
 
 
-def test_sampled_and_partitioned_solvers_are_refused_by_name():
-    y = made("LogisticRegression")[1]
-    for solver, words in (("noisy_sgd", "sampled batch"), ("phased_localization", "several parts")):
-        model = LogisticRegression(1.0, 1e-3, solver=solver, rows_per_user=2)
-        with pytest.raises(Refused, match=words):
-            model.fit(X, y, user_ids=IDS)
-        assert not hasattr(model, "coef_")
+def test_what_has_no_theorem_is_refused_by_name():
+    signs = np.where(made("LogisticRegression")[1] == "yes", 1.0, -1.0)
+    problem, budget = Problem(Logistic(), L2Ball(5.0)), Budget(1.0, 1e-3, "replace_one")
+    with pytest.raises(Refused, match="in this sampled batch"):
+        solve(
+            problem, X, signs, budget=budget, solver="noisy_sgd", sampling="fixed",
+            user_ids=IDS, rows_per_user=2,
+        )  # fmt: skip
+    with pytest.raises(Refused, match="have no place for the 60 rows of a user"):
+        solve(
+            Problem(Logistic(), L1Ball(5.0)), X, signs, budget=budget, solver="tree_sfw", phases=3,
+            user_ids=IDS // 20, rows_per_user=60,
+        )  # fmt: skip
 
 
 def test_a_ledger_of_users(tmp_path):
@@ -187,6 +211,38 @@ def test_replay_on_data_sets_that_differ_in_one_user(name, relation, delta):
     assert found == {}
 
 
+def by_user(pair):
+    """One user's rows behind another's, as they are held, each with a coin of its own."""
+    first, second = (np.argsort(X[:, -1], kind="stable") for X, _ in (pair.first, pair.second))
+    ids = np.array(pair.first_ids)[first], np.array(pair.second_ids)[second]
+    return replace(
+        pair,
+        first=tuple(part[first] for part in pair.first),
+        second=tuple(part[second] for part in pair.second),
+        first_ids=tuple(ids[0].tolist()),
+        second_ids=tuple(ids[1].tolist()),
+    )
+
+
+@pytest.mark.parametrize("relation", NEIGHBOURING)
+def test_replay_of_sampled_batches(relation):
+    """Every row by its own coin: values move by those of a user's rows that are there."""
+    run = fit_of(LogisticRegression, relation, 1e-5, **TWO, solver="noisy_sgd")
+    for pair in user_pairs(relation, users=USERS, rows=CAP)[:2]:
+        assert replay(run, by_user(pair), group=CAP) == []
+
+
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
+@pytest.mark.parametrize("solver", ["phased_localization", "dp_ftrl"])
+def test_replay_of_data_that_is_cut(solver, relation):
+    """Parts hold whole users: all other parts are the same."""
+    run = fit_of(LogisticRegression, relation, 1e-5, **TWO, solver=solver)
+    people = tuple(range(USERS))
+    for pair in user_pairs(relation, users=USERS, rows=ROWS)[:2]:
+        users = replace(pair, first_ids=people, second_ids=people)
+        assert replay(run, users, group=CAP) == []
+
+
 @pytest.mark.parametrize("name", ["objective", "standardised", "greedy"])
 def test_replay_objects_to_a_user_with_more_rows(name, monkeypatch):
     """Without the cap, or for a group of one record less, values move further than declared."""
@@ -194,7 +250,7 @@ def test_replay_objects_to_a_user_with_more_rows(name, monkeypatch):
     run = fit_of(kind, "replace_one", 1e-5, **how)
     pairs = user_pairs("replace_one", users=USERS, rows=ROWS, classification="classes" in how)
     assert any(replay(run, pair, group=CAP - 1) for pair in pairs)
-    everyone = lambda ids, rows, cap: np.arange(rows)  # noqa: E731
+    everyone = lambda ids, rows, cap: Owned(np.arange(rows), np.array([rows]))  # noqa: E731
     monkeypatch.setattr(linear_model, "rows_that_count", everyone)
     monkeypatch.setattr(sparse_linear, "rows_that_count", everyone)
     assert any(replay(run, pair, group=CAP) for pair in pairs)

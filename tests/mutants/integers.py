@@ -104,8 +104,8 @@ def quiet_bits() -> str | None:
 
 def all_bits_read() -> str | None:
     """Three outcomes in 2^128 for the first of two values: both words decide."""
-    tables = discrete.Tables([[3, 2**128 - 3]], 0)
-    digits = tables.digits(np.zeros(2, dtype=np.uint64), np.array([2, 3], dtype=np.uint64), 0)
+    tables, more = discrete.Tables([[3, 2**128 - 3]], 0), np.array([2, 3], dtype=np.uint64)
+    digits = tables.digits(np.zeros(2, dtype=np.uint64), lambda count: more)
     return None if digits.tolist() == [0, 1] else "a chance below 2^-64 is not kept"
 
 
@@ -135,8 +135,8 @@ def integers() -> Iterator[Mutant]:
     def late(vectors: Any) -> Any:
         return np.trunc(vectors.sum(axis=0)).astype(np.int64)
 
-    def one_word(self: Any, words: Any, more: Any, table: Any) -> Any:
-        return honest_digits(self, words, more * np.uint64(0), table)
+    def one_word(self: Any, words: Any, more: Any, table: Any = 0) -> Any:
+        return honest_digits(self, words, lambda count: more(count) * np.uint64(0), table)
 
     def in_floating_point(self: Any, payload: Any, noise: Any, sensitivity: Any) -> Any:
         step = sensitivity.grid.step

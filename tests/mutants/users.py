@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from scipy.stats import binom, norm
 
 import privopt.privacy.certificate as certificate_module
 from privopt import LogisticRegression, OnlineLinearRegression
 from privopt.audit import record, replay, user_pairs
 from privopt.estimators import linear_model, online_run
+from privopt.estimators.users import Owned
+from privopt.noise import SeededSource
+from privopt.oracle import Oracle, RowBounds
 from privopt.planner import groups as planner_groups
-from privopt.privacy import groups
-from privopt.privacy.kinds import Concentrated, GaussianKind, Kind, ObjectiveGaussian
+from privopt.privacy import Accountant, Sampling, groups
+from privopt.privacy.events import ROOT
+from privopt.privacy.kinds import (
+    Concentrated,
+    GaussianKind,
+    Kind,
+    ObjectiveGaussian,
+)
 from privopt.privacy.profiles import gaussian_mu
+from privopt.privacy.sampled_groups import Mixture, SampledGroupGaussian
+from privopt.privacy.spend import Spend, Step
 
 from .mutant import Mutant
 
@@ -79,11 +93,45 @@ def kinds_of_users() -> str | None:
     return None if rho.rho >= CAP**2 * 0.02 else "zCDP: less than that of a shifted Gaussian"
 
 
-def _everyone(ids: Any, rows: int, cap: int | None) -> np.ndarray:
-    return np.arange(rows)
+def batches_of_users() -> str | None:
+    """Against the density of k equal rows, each in a batch by its own coin."""
+    rate, mu, epsilon = 0.2, 0.5, 0.3
+    sampled = Counter({Step(Sampling(rate), (GaussianKind(mu, mu),)): 1})
+    log = groups.grouped(Spend({ROOT: sampled}), CAP)
+    found = Accountant().delta(log, epsilon)
+    x, counts = np.linspace(-12, 15, 20_001), np.arange(CAP + 1)
+    mixed = norm.pdf(x[:, None], mu * counts) @ binom.pmf(counts, CAP, rate)
+    lost = np.maximum(mixed - np.exp(epsilon) * norm.pdf(x), 0.0).sum() * (x[1] - x[0])
+    return None if found >= lost * (1 - 1e-3) else f"delta {found:.3g} where {lost:.3g} is lost"
 
 
-def _one_more(ids: Any, rows: int, cap: int) -> np.ndarray | None:
+def users_in_one_part() -> str | None:
+    """However rows are cut, nobody is in two parts."""
+    owners = np.repeat(np.arange(12.0), CAP)
+    cuts: tuple[Callable[[Oracle], list[Oracle]], ...] = (
+        lambda oracle: oracle.parts([5, 5, 11, 15]),
+        lambda oracle: oracle.shuffled().parts([5, 5, 11, 15]),
+        lambda oracle: oracle.blocks(5),
+        lambda oracle: oracle.cyclic(4),
+    )
+    for cut in cuts:
+        oracle = Oracle.over(
+            owners[:, None], owners, neighbouring="zero_out", bounds=RowBounds(20.0),
+            source=SeededSource(0), classification=False, owned=np.full(12, CAP),
+        )  # fmt: skip
+        seen = [
+            user for part in cut(oracle) for user in set(cast(Any, part._rows)._X[:, 0].tolist())
+        ]
+        if len(seen) > len(set(seen)):
+            return "a user is in two parts"
+    return None
+
+
+def _everyone(ids: Any, rows: int, cap: int | None) -> Owned:
+    return Owned(np.arange(rows), np.array([rows]))
+
+
+def _one_more(ids: Any, rows: int, cap: int) -> Owned | None:
     return _COUNTING(ids, rows, cap + 1)
 
 
@@ -104,8 +152,13 @@ def _by_root(kind: Kind, size: int) -> Kind:
     return _OF(kind, size)
 
 
-def _ungrouped(spend: Any, size: int) -> Any:
+def _ungrouped(spend: Any, size: int, **how: Any) -> Any:
     return spend
+
+
+def _without_the_largest(self: Mixture, x: np.ndarray) -> Any:
+    self.log_weights[-1] = -np.inf
+    return _MASS(self, x)
 
 
 def _for_one_row(self: Any, *arguments: Any) -> float:
@@ -113,7 +166,7 @@ def _for_one_row(self: Any, *arguments: Any) -> float:
 
 
 _MULTIPLIER = online_run.Recipe.multiplier
-_OF, _COUNTING = groups.of_group, linear_model.rows_that_count
+_OF, _COUNTING, _MASS = groups.of_group, linear_model.rows_that_count, Mixture.mass
 
 
 def users() -> Iterator[Mutant]:
@@ -146,6 +199,32 @@ def users() -> Iterator[Mutant]:
         ((groups, "of_group", _by_root),),
         noise_for_users,
         "charge",
+    )
+    single = partial(SampledGroupGaussian, size=1)
+    for name, wrong in {
+        "one row of a user in a batch": lambda rate, mu, size: single(rate, mu / size),
+        "all rows of a user move as one": lambda rate, mu, size: SampledGroupGaussian(
+            rate, mu / size, size
+        ),
+    }.items():
+        yield Mutant(
+            f"users: {name}",
+            ((groups, "SampledGroupGaussian", wrong),),
+            batches_of_users,
+            "accountant",
+        )
+    yield Mutant(
+        "users: coins of rows count as one coin of the largest",
+        ((Mixture, "mass", _without_the_largest),),
+        batches_of_users,
+        "accountant",
+    )
+    unknown = property(lambda self: None, lambda self, borders: None)
+    yield Mutant(
+        "users: parts are cut through users",
+        ((Oracle, "_borders", unknown),),
+        users_in_one_part,
+        "log",
     )
     for name, wrong in {
         "zCDP of a group grows linearly": _linear_rho,

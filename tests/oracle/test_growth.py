@@ -9,13 +9,26 @@ from privopt import LogisticRegression
 from privopt.estimators.bounds import ColumnBounds
 from privopt.losses import Logistic
 from privopt.noise import SilentSource
-from privopt.oracle import ClippedGradient, Moments, NormHistogram, Oracle, RowMap
+from privopt.oracle import (
+    ClippedGradient,
+    Moments,
+    NormHistogram,
+    Oracle,
+    RowMap,
+    bounded_columns,
+)
 from privopt.oracle.bounded_columns import TILE, BoundedColumns
 from privopt.oracle.dense import DenseRows
 from privopt.oracle.mapped import MappedRows
 from privopt.oracle.objective import Objective
 from privopt.oracle.rows import RowBounds
 from privopt.oracle.sealed import KEY
+
+
+@pytest.fixture(autouse=True)
+def large(monkeypatch):
+    """Data of any size are read as large data are."""
+    monkeypatch.setattr(bounded_columns, "SMALL", 0)
 
 
 def peak_of(compute):
@@ -114,7 +127,7 @@ def test_a_broken_record_is_empty_and_changes_no_other_records_counts(broken):
     np.testing.assert_array_equal(counts(X, y), expected)
 
 
-def test_bounds_hold_no_copy_of_the_data():
+def test_bounds_hold_no_copy_of_large_data():
     rng = np.random.default_rng(3)
     X = rng.uniform(-2.5, 2.5, (60_000, 50))
     y = (X[:, 0] > 0).astype(int)
@@ -195,3 +208,24 @@ def test_an_empty_record_adds_nothing_wherever_zero_lies():
 
     for one, other in zip(sums(broken, y), sums(X[left], y[left]), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-12)
+
+
+def test_small_data_are_mapped_once_into_the_same_bits(monkeypatch):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(2 * TILE + 3, 4))
+    X[7, 1] = np.nan
+    low, high = np.array([-1.0, -2.0, 0.0, -9.0]), np.array([1.0, 2.0, 1.0, 9.0])
+    shift, scale = (low + high) / 2, (high - low) / 2
+    cuts = (slice(None), slice(5, TILE + 9), (slice(2, 20), 1), np.array([3, 7, TILE]))
+    lazy = BoundedColumns.over(X, low, high, shift, scale)
+    expected = [np.array(lazy[cut]) for cut in cuts]
+    own = np.array(lazy.in_own_units()[:])
+    monkeypatch.setattr(bounded_columns, "SMALL", 1 << 20)
+    kept = BoundedColumns.over(X, low, high, shift, scale)
+    for cut, values in zip(cuts, expected, strict=True):
+        np.testing.assert_array_equal(kept[cut], values)
+    np.testing.assert_array_equal(kept.block(slice(5, 40)), expected[0][5:40])
+    np.testing.assert_array_equal(kept.part(slice(5, 40))[:], expected[0][5:40])
+    assert np.shares_memory(kept.part(slice(5, 40))[:], kept[:])
+    np.testing.assert_array_equal(kept.in_own_units()[:], own)
+    assert not kept.without(np.arange(len(X)) == 3)[3:4].any()

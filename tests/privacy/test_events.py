@@ -18,6 +18,7 @@ from privopt.privacy.kinds import (
     SampledGaussian,
     kind_from_dict,
 )
+from privopt.privacy.sampled_groups import SampledGroupGaussian
 from privopt.privacy.tuning import Tuned
 
 EXAMPLES = [
@@ -28,6 +29,7 @@ EXAMPLES = [
     ObjectiveGaussian(0.4, 0.1, True, 2),
     SampledGaussian(0.1, 0.7),
     FixedSizeGaussian(0.1, 0.7),
+    SampledGroupGaussian(0.1, 0.7, 3),
     AllocatedGaussian(10, 4, 0.7),
     Tuned("poisson", 3.0, 0.0, (((Pure(0.1), 2),), ((GaussianKind(0.5, 0.25), 1),))),
 ]

@@ -22,6 +22,7 @@ from privopt.privacy.kinds import (
     SampledGaussian,
 )
 from privopt.privacy.profiles import gaussian_epsilon
+from privopt.privacy.sampled_groups import SampledGroupGaussian
 
 DELTA = 1e-5
 
@@ -99,12 +100,28 @@ def test_spend_of_a_group():
     assert grouped(spend(log), 1) == spend(log)
 
 
+def test_spend_of_a_group_in_sampled_batches_and_in_parts():
+    log = Log()
+    sampled = Sampling(0.1)
+    for view in (1, 2):  # two questions to each of two batches
+        for mu in (0.3, 0.4):
+            kinds = (GaussianKind(2 * mu, mu),)
+            log.append(Event("g", kinds, ((view,),), view=view, sampling=sampled))
+    found = grouped(spend(log), 3, kept_together=True)
+    together = SampledGroupGaussian(0.1, pytest.approx(3 * 0.5), 3)
+    for _, charge in found.frontier():  # each user is in one part
+        ((step, count),) = charge.items()
+        assert (step.sampling.full, count, step.kinds) == (True, 1, (together,))
+
+
 def test_what_has_no_theorem_is_refused():
     sampled, parts = Log(), Log()
-    sampled.append(Event("g", (GaussianKind(0.2, 0.2),), sampling=Sampling(0.1)))
+    sampled.append(Event("g", (Pure(0.2),), sampling=Sampling(0.1)))
+    fixed = Event("g", (GaussianKind(0.2, 0.2),), sampling=Sampling(0.1, fixed_size=True))
     parts.append(Event("g", (GaussianKind(0.2, 0.2),), cells=((0,),)))
-    with pytest.raises(Refused, match="several rows of one user in a sampled batch"):
-        grouped(spend(sampled), 2)
+    for log in (sampled, [fixed]):
+        with pytest.raises(Refused, match="several rows of one user in this sampled batch"):
+            grouped(spend(log), 2)
     with pytest.raises(Refused, match="may lie in several parts of the data"):
         grouped(spend(parts), 2)
     with pytest.raises(Refused, match="not known for sampled_gaussian"):

@@ -4,20 +4,38 @@ nobody had asked about them."""
 from __future__ import annotations
 
 import math
+from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from scipy.special import gammaln, logsumexp
 from scipy.stats import norm, rayleigh
 
 from privopt.privacy import Accountant, Budget, Participation, RandomCount, charge_of, convolve
+from privopt.privacy.accountant import _sampled_renyi_route
 from privopt.privacy.amplified import compare_bands
 from privopt.privacy.factorizations.dense import Dense, DenseOptimal, FullHonaker
 from privopt.privacy.factorizations.factorization import UNIT
-from privopt.privacy.factorizations.tree import Tree
+from privopt.privacy.factorizations.tree import Tree, _complete_nodes
+from privopt.privacy.filters import EPSILON_UNITS, Remaining, rest
 from privopt.privacy.groups import of_group
-from privopt.privacy.kinds import GaussianKind, ObjectiveGaussian, SampledGaussian
-from privopt.privacy.profiles import gaussian_delta, rayleigh_tail, truncated_tail
+from privopt.privacy.kinds import (
+    BoundedRange,
+    Concentrated,
+    GaussianKind,
+    ObjectiveGaussian,
+    Pure,
+    SampledGaussian,
+)
+from privopt.privacy.profiles import (
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_mu,
+    rayleigh_tail,
+    truncated_tail,
+)
 from privopt.privacy.sampled import poisson_distribution
 from privopt.privacy.tuning import Tuned, _missed
 
@@ -183,3 +201,77 @@ def test_a_sum_that_would_span_too_many_cells_takes_a_coarser_grid(monkeypatch):
     assert fine <= coarse <= 1.01 * fine
     with pytest.raises(convolve.TooFine):
         convolve.composed([(SampledGaussian(0.5, 6.0).distribution(1e-3, "zero_out"), 20)])
+
+
+@pytest.mark.parametrize("released", [1, 2, 3, 5, 8, 13])
+def test_complete_nodes_are_those_whose_steps_were_all_released(released):
+    leaf, owner = np.arange(1, released + 1), np.arange(released) % 2
+    places, owners, values = _complete_nodes(leaf, owner, released)
+    found = {(int(p) >> 6, int(p) & 63, int(o)) for p, o in zip(places, owners, strict=True)}
+    expected = {
+        (block, height, int(who))
+        for step, who in zip(leaf, owner, strict=True)
+        for height in range(5)
+        for block in range(released)
+        if block << height < step <= (block + 1) << height <= released
+    }
+    assert found == expected
+    assert (
+        len(places) == len(owners) == len(values) == sum(released // 2**h * 2**h for h in range(5))
+    )
+    assert set(values) == {1.0}
+    assert [len(part) for part in _complete_nodes(leaf, owner, 0)] == [0, 0, 0]
+
+
+# ---------------------------------------------------------------- what is left of a budget
+@pytest.mark.parametrize("composition", ["basic", "auto", "gaussian"])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+def test_the_rest_of_a_budget_is_the_largest_fit_that_is_still_admitted(composition, share):
+    """All of an account's budget before anything is charged; then what one fit leaves, to 1e-6."""
+    budget = Budget(2.0, 1e-6)
+    whole = left = Remaining.whole(budget, composition)
+    expected = 2.0 * (1 - share)
+    if composition == "gaussian" and share:
+        left = replace(whole, square=round(whole.square * (1 - share)))
+        expected = gaussian_epsilon(gaussian_mu(2.0, 1e-6) * math.sqrt(1 - share), 1e-6)
+    elif share:
+        left = replace(whole, epsilon=whole.epsilon - round(share * 2.0 * EPSILON_UNITS))
+    epsilon, delta = rest(budget, left)
+    assert (1 - 1e-6) * expected <= epsilon <= (1 + 1e-12) * expected
+    assert (1 - 1e-6) * 1e-6 <= delta <= 1e-6
+
+
+def test_nothing_is_left_of_a_budget_that_was_exceeded_by_rounding():
+    """The part in 1e9 that a total may be exceeded by is no room for another fit."""
+    budget = Budget(2.0, 1e-6)
+    for composition in ("basic", "gaussian"):
+        whole = Remaining.whole(budget, composition)
+        spent = replace(whole, epsilon=1, delta=whole.delta, square=whole.square and 1)
+        assert rest(budget, spent)[0] == 0.0
+
+
+# ---------------------------------------------------------------- sampled beside concentrated
+@pytest.mark.parametrize("beside", [Pure(0.3), BoundedRange(0.5), Concentrated(0.05), None])
+def test_the_renyi_route_of_sampled_batches_adds_up_every_kind(beside):
+    """Moments of a mixture of Gaussians (Mironov, Talwar and Zhang, 2019) at whole orders, the
+    zCDP line of what is beside it, converted as Canonne, Kamath and Steinke (2020) do."""
+    rate, mu, count, delta = 0.1, 0.8, 7, 1e-5
+    line = {"pure": 0.3**2 / 2, "bounded_range": 0.5**2 / 8, "concentrated": 0.05}
+    kinds = Counter({SampledGaussian(rate, mu): count, GaussianKind(0.4, 0.4): 2})
+    rho = 2 * 0.4**2 / 2
+    if beside is not None:
+        kinds[beside] = 3
+        rho += 3 * line[beside.name]
+    best = math.inf
+    for order in range(2, 200):
+        k = np.arange(order + 1)
+        terms = (
+            gammaln(order + 1) - gammaln(k + 1) - gammaln(order - k + 1)
+            + k * math.log(rate) + (order - k) * math.log1p(-rate) + k * (k - 1) * mu**2 / 2
+        )  # fmt: skip
+        loss = count * logsumexp(terms) / (order - 1) + rho * order
+        best = min(best, loss + math.log1p(-1 / order) - math.log(delta * order) / (order - 1))
+    found = _sampled_renyi_route(kinds, delta, "zero_out")
+    assert 0.97 * best <= found <= best * (1 + 1e-9)
+    assert _sampled_renyi_route(kinds, delta, "replace_one") is None
+    assert _sampled_renyi_route(Counter({GaussianKind(0.4, 0.4): 2}), delta, "zero_out") is None

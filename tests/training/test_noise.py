@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from privopt.noise import SecureSource, SeededSource, SilentSource
-from privopt.noise.chacha import Keystream, _numbers, blocks, gaussians, words_apart
+from privopt.noise.chacha import Keystream, _numbers, _uniform, blocks, gaussians, words_apart
 from privopt.noise.tensors import DeviceSource, gaussian_like
 
 
@@ -50,6 +50,13 @@ def test_the_fused_numbers_are_the_same(dtype):
     fused = _numbers(KEY, words(7, 9), torch.tensor(start), 5, dtype)
     assert [x.dtype for x in fused] == [dtype] * 8
     assert all(map(torch.equal, plain, fused))
+
+
+def test_a_uniform_number_is_made_of_53_bits():
+    """31 bits on top of 22, from the least above zero to one itself; all others are ignored."""
+    high, low = torch.tensor([0, -1, 1, 0, 0, -(2**31)]), torch.tensor([0, -1, 0, 1, 2**22, 0])
+    expected = [1, 2**53, 2**22 + 1, 2, 1, 1]
+    assert (_uniform(high, low) * 2.0**53).tolist() == expected
 
 
 @pytest.mark.statistical

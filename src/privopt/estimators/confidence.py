@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from privopt.estimators.parameters import Declared, parameter
 from privopt.inference import Coefficients, Summary
+from privopt.inference.coefficients import LONGEST
 from privopt.losses import Logistic, Poisson
 from privopt.privacy.certificate import shown
 
@@ -142,17 +143,29 @@ def _notes(model: Any, one: Coefficients, level: float) -> list[str]:
     else:
         what = "What is estimated: " + _estimand(model, loss)
     said = [what]
-    if one.identified:
+    if one.identified.any():
         said.append(
             f"Intervals ({100 * level:g} %) hold sampling and privacy noise together and cost "
             "nothing beyond the epsilon above."
         )
-    else:
+    if not one.identified.all():
+        which = "Some are not" if one.identified.any() else "Not"
         said.append(
-            "Not identified at this epsilon: noise hides too much of the curvature for any interval"
-            " to be trusted. More records, fewer columns, or a larger epsilon would identify them."
+            f"{which} identified at this epsilon: noise hides too much of the curvature for an "
+            "interval to be trusted. More records, fewer columns, or a larger epsilon would "
+            "identify them."
+        )
+    if one.conditional:
+        said.append(
+            "Because some are not, the other intervals take for granted that all slopes together, "
+            f"per standard deviation of their columns, are no longer than {_longest(loss)}."
         )
     return said
+
+
+def _longest(loss: Any) -> str:
+    squares = not isinstance(loss, Logistic | Poisson)
+    return "two standard deviations of the target" if squares else f"{LONGEST:g}"
 
 
 def _estimand(model: Any, loss: Any) -> str:

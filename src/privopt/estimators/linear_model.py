@@ -208,11 +208,12 @@ class LinearModel(Confident, Declared, Portable, ABC):
         aside = cast(Self, clone(self))
         X, y = aside._validated(X, y)
         counting = rows_that_count(user_ids, X.shape[0], self.rows_per_user)
-        X, y, owned = (X, y, ()) if counting is None else (X[counting], y[counting], (OWNED,))
+        if counting is not None:
+            X, y, assumed = X[counting.rows], y[counting.rows], (*assumed, OWNED)
         n = public_count(X.shape[0], budget, self.n_public)
         targets = self._targets(y)
         if sample_weight is not None and counting is not None:
-            sample_weight = column(sample_weight)[counting]
+            sample_weight = column(sample_weight)[counting.rows]
         weights, aside._largest = case_weights(sample_weight, self, targets, X.shape[0])
         features, share = X.shape[1], n if self._parts is None else max(n // self._parts, 1)
         problem = replace(
@@ -222,8 +223,7 @@ class LinearModel(Confident, Declared, Portable, ABC):
             intervals=getattr(self, "intervals", False),
         )
         X = aside._design(X)
-        repeats = len(targets.labels)
-        group = self.rows_per_user or 1
+        repeats, group = len(targets.labels), self.rows_per_user or 1
         facts = Facts.of_rows(problem, X, share, budget.neighbouring, repeats=repeats, group=group)
         plan = self._plan(facts, budget)
         if self._parts is not None:
@@ -244,6 +244,7 @@ class LinearModel(Confident, Declared, Portable, ABC):
                 source=source,
                 classification=signs,
                 weights=weights,
+                owned=None if counting is None else counting.each,
             )
             return [first] + [first.labelled(y, classification=signs) for y in labels[1:]]
 
@@ -251,7 +252,7 @@ class LinearModel(Confident, Declared, Portable, ABC):
             plan,
             read,
             source,
-            assumptions=(*targets.assumptions, *assumed, *owned, *self._promises),
+            assumptions=(*targets.assumptions, *assumed, *self._promises),
             account=account,
             blocks=self._blocks,
         )

@@ -111,9 +111,13 @@ class OnlineModel(Resumable):
         if counting is None:
             return X, targets, None
         names = canonical_ids(concrete(user_ids, "user_ids"), X.shape[0], "user_ids")
-        labels = tuple(part[counting] for part in targets.labels)
+        labels = tuple(part[counting.rows] for part in targets.labels)
         known = (*targets.assumptions, *(one for one in (OWNED,) if one not in targets.assumptions))
-        return X[counting], replace(targets, labels=labels, assumptions=known), sorted({*names})
+        return (
+            X[counting.rows],
+            replace(targets, labels=labels, assumptions=known),
+            sorted({*names}),
+        )
 
     @np.errstate(all="ignore")  # a warning that one record causes would tell of it
     def _pass(self, X: Any, y: Any, user_ids: Any = None) -> Self:

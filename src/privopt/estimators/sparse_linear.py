@@ -83,7 +83,8 @@ class SparseLinear(Declared, Portable):
         assumptions = (*assumptions, *learned_before())
         counting = rows_that_count(user_ids, X.shape[0], self.rows_per_user)
         if counting is not None:
-            X, y, assumptions = X[counting], y[counting], (*assumptions, OWNED)
+            X, y = X[counting.rows], y[counting.rows]
+            assumptions = (*assumptions, OWNED)
         n = public_count(X.shape[0], budget, self.n_public)
         bounds = self._bounds(X.shape[1])
         problem, solver, choices = self._task(loss)
@@ -102,6 +103,7 @@ class SparseLinear(Declared, Portable):
                     bounds=row_bounds(plan),
                     source=source,
                     classification=loss.classification,
+                    owned=None if counting is None else counting.each,
                 )
             ]
 

@@ -166,7 +166,7 @@ def evaluate(
         here = np.ones(len(target), dtype=bool)
         if counted is not None:
             here[:] = False
-            here[counted] = True
+            here[counted.rows] = True
         said = answers(speech, model, X, layout.answers)
         truth = numbers_or_missing(target) if known is None else codes(target, known)
         said[~here] = np.nan

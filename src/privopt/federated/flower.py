@@ -47,12 +47,25 @@ class Layout:
 
     def vector(self, arrays: ArrayRecord) -> np.ndarray:
         """Refuses arrays that are not those of the model."""
+        return np.concatenate([a.ravel() for a in self._found(arrays)], dtype=float)
+
+    def difference(self, arrays: ArrayRecord, sent: list[np.ndarray]) -> np.ndarray:
+        """What an answer adds to the model that was sent, in the model's own precision."""
+        found, kind = self._found(arrays), np.result_type(*self._types)
+        update, start = np.empty(sum(self.sizes), dtype=kind), 0
+        for after, before in zip(found, sent, strict=True):
+            stop = start + before.size
+            np.subtract(after.ravel(), before.ravel(), out=update[start:stop], casting="same_kind")
+            start = stop
+        return update
+
+    def _found(self, arrays: ArrayRecord) -> list[np.ndarray]:
         if list(arrays.keys()) != self._keys:
             raise ValueError("an answer holds other arrays than the model.")
         found = [np.asarray(array.numpy()) for array in arrays.values()]
-        if [a.shape for a in found] != self._shapes:
-            raise ValueError("an answer holds arrays of other shapes than the model.")
-        return np.concatenate([a.ravel() for a in found], dtype=float)
+        if [a.shape for a in found] != self._shapes or any(a.dtype.kind != "f" for a in found):
+            raise ValueError("an answer holds arrays of other shapes or types than the model.")
+        return found
 
     def arrays(self, vector: np.ndarray) -> ArrayRecord:
         parts = np.split(vector, np.cumsum(self.sizes)[:-1])
@@ -205,7 +218,7 @@ class FTRL(Strategy):
         asked[ROUND] = server.round + 1
         asked[CLIP] = [norm * server.scale for norm in server.clip.norms]
         sent = self.arrays
-        self._sent = self._layout.vector(sent) if self._layout else None
+        self._sent = [np.asarray(array.numpy()) for array in sent.values()]
         content = RecordDict({"arrays": sent, "config": asked})
         kind, ticket = MessageType.TRAIN, server.ticket
         return [Message(content, int(node), kind, group_id=ticket) for node in chosen]
@@ -233,7 +246,7 @@ class FTRL(Strategy):
         try:
             if len(found) != 1:
                 raise ValueError("an answer holds one record of arrays.")
-            self.server.answer(node, self._layout.vector(found[0]) - self._sent, ticket)
+            self.server.answer(node, self._layout.difference(found[0], self._sent), ticket)
         except ValueError as problem:
             log(WARNING, "\t> An answer of node %d does not count: %s", node, problem)
 

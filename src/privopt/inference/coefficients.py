@@ -10,13 +10,17 @@ from scipy.special import ndtri
 
 USUAL = 0.95
 """The level that a standard error is quoted at: it is so much of that interval's half."""
+LONGEST, LONGEST_SQUARES = 3.0, 2.0
+"""Length of all slopes per standard deviation of their columns that is taken for granted where some
+are not identified; of squares, in deviations of the target."""
 
 
 class Coefficients(Protocol):
     """Released coefficients, the constant last, with what is known of their errors.
 
     ``std_err_sampling``: of having only so many records; None if it cannot be told from noise.
-    ``identified``: False where noise leaves nothing to say; intervals are then the whole line.
+    ``identified``: for each, False where noise leaves nothing to say; its interval is then the
+    whole line. ``conditional``: whether other intervals rest on a bound that is taken for granted.
     """
 
     @property
@@ -26,7 +30,9 @@ class Coefficients(Protocol):
     @property
     def std_err_sampling(self) -> np.ndarray | None: ...
     @property
-    def identified(self) -> bool: ...
+    def identified(self) -> np.ndarray: ...
+    @property
+    def conditional(self) -> bool: ...
     @property
     def kind(self) -> str: ...
     def interval(self, level: float) -> np.ndarray: ...

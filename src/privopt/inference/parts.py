@@ -24,7 +24,7 @@ class Parts:
     fits: np.ndarray
     reported: Linear | None = None
     kind: str = "parts"
-    identified: bool = True
+    conditional: bool = False
 
     def mapped(self, matrix: np.ndarray, shift: np.ndarray) -> Parts:
         done = through(self.reported, self.fits.shape[1])
@@ -34,6 +34,10 @@ class Parts:
     def _found(self) -> np.ndarray:
         report = through(self.reported, self.fits.shape[1])
         return self.fits @ report.matrix.T + report.shift
+
+    @property
+    def identified(self) -> np.ndarray:
+        return np.ones(self._found.shape[1], dtype=bool)
 
     @property
     def value(self) -> np.ndarray:

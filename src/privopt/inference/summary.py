@@ -81,13 +81,16 @@ class Summary:
 
     def cells(self) -> list[list[str]]:
         """The table as text, one list for each coefficient; short where it is not identified."""
-        if not self.estimate.identified:
-            return [[_text(value), WEAK] for value in self.estimate.value]
-        columns = self.columns()
-        return [
-            [_p(c[i]) if name.startswith("P>") else _text(c[i]) for name, c in columns.items()]
-            for i in range(len(self.names))
-        ]
+        columns, known = self.columns(), self.estimate.identified
+
+        def row(i: int) -> list[str]:
+            if not known[i]:
+                return [_text(self.estimate.value[i]), WEAK]
+            return [
+                _p(c[i]) if name.startswith("P>") else _text(c[i]) for name, c in columns.items()
+            ]
+
+        return [row(i) for i in range(len(self.names))]
 
     def __str__(self) -> str:
         head, rows = (

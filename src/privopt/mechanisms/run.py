@@ -49,6 +49,8 @@ class Run:
         Named in the ledger and, as the solver, in the certificate.
     group : int, default=1
         How many records one unit of privacy may own.
+    kept_together : bool, default=False
+        Whether all records of a unit lie in one part, wherever records are cut into parts.
     past : iterable of Event, optional
         Releases of earlier runs under the same budget, which were paid then.
     stream : callable, default=Stream
@@ -63,12 +65,14 @@ class Run:
         *,
         what: str,
         group: int = 1,
+        kept_together: bool = False,
         past: Iterable[Event] = (),
         stream: Callable[[CorrelatedGaussian], Stream] = Stream,
     ) -> None:
         self.budget, self.what = budget, what
         self._declared, self._group, self._past = declared, group, tuple(past)
         self._source, self._seeded_before = source, False
+        self._kept_together = kept_together
         self._paid = False
         self._reservation: Reservation | None = None
         self.mark: dict[str, Any] | None = None
@@ -224,6 +228,7 @@ class Run:
             assumptions=(*assumptions, *foreign),
             settings=settings,
             group=self._group,
+            kept_together=self._kept_together,
             ledger=self.mark,
         )
 
@@ -232,14 +237,14 @@ class Run:
         delta = self.budget.delta if delta is None else delta
         spent = spend(self._gate.log) if releases is None else self._planned(releases)
         if releases is None:
-            spent = grouped(spent, self._group)
+            spent = self._grouped(spent)
         return Accountant(self.budget.neighbouring).epsilon(spent, delta)
 
     def _planned(self, releases: int | None = None) -> Spend:
         """What the past and the first so many declared releases, or all of them, spend."""
         declared = self._declared
         ahead = declared if isinstance(declared, Log) else declared.log(releases)
-        return grouped(spend((*self._past, *ahead)), self._group)
+        return self._grouped(spend((*self._past, *ahead)))
 
     def _own(self) -> Spend:
         """What this run alone spends: its past was paid when it was released."""
@@ -247,4 +252,7 @@ class Run:
         if not self._past:
             return self.planned
         whole = declared if isinstance(declared, Log) else declared.log()
-        return grouped(spend(whole), self._group)
+        return self._grouped(spend(whole))
+
+    def _grouped(self, spent: Spend) -> Spend:
+        return grouped(spent, self._group, kept_together=self._kept_together)

@@ -76,7 +76,7 @@ class ExponentialMechanism:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Scores in units of the noise that ``kind`` declares, and the chances of each."""
         assert isinstance(kind, BoundedRange)
-        scaled = _scores(payload) * (kind.eta / float(sensitivity.radius))
+        scaled = _plain(payload) * (kind.eta / float(sensitivity.radius))
         return scaled, softmax(scaled)
 
 
@@ -117,7 +117,7 @@ class PermuteAndFlip:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Scores in units of the noise that ``kind`` declares, and the chances of each."""
         assert isinstance(kind, Pure)
-        scaled = _scores(payload) * (kind.epsilon / float(sensitivity.radius))
+        scaled = _plain(payload) * (kind.epsilon / float(sensitivity.radius))
         return scaled, flip_probabilities(scaled)
 
 
@@ -155,7 +155,7 @@ class ReportNoisyMax:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Scores in units of the noise that ``kind`` declares, and the chances of each."""
         assert isinstance(kind, Pure)
-        scaled = _scores(payload) * (kind.epsilon / float(sensitivity.radius))
+        scaled = _plain(payload) * (kind.epsilon / float(sensitivity.radius))
         return scaled, noisy_max_probabilities(scaled)
 
 
@@ -210,10 +210,15 @@ def _scale(mechanism: Any, sensitivity: Sensitivity) -> float:
     return mechanism.multiplier * float(sensitivity.radius)
 
 
+def _plain(payload: Any) -> np.ndarray:
+    """Scores as they were asked for: what a law is described by, whatever a draw makes of them."""
+    payload = payload.scores() if isinstance(payload, VertexDraw) else payload
+    return np.asarray(payload, dtype=float).ravel()
+
+
 def _scores(payload: Any) -> np.ndarray:
     """Scores relative to the best, so that noise is added to numbers near zero. What is not a
     number (queries are finite, so that nothing should be) counts as zero: a choice never fails."""
-    payload = payload.scores() if isinstance(payload, VertexDraw) else payload
-    scores = np.nan_to_num(np.asarray(payload, dtype=float).ravel(), nan=0.0)
+    scores = np.nan_to_num(_plain(payload), nan=0.0)
     with np.errstate(over="ignore"):
         return scores - scores.max()

@@ -12,8 +12,9 @@ Both variables are written in base 256, with digits drawn from tables:
 * Laplace: the difference of two geometric variables, whose digits are independent.
 
 A table holds its probabilities as integers over 2^128 and is read by Walker's alias method: one
-column and one comparison of 128 random bits for each digit, whatever comes out. So the number of
-random words and of operations depends on how many variables are asked for, and on nothing else.
+column and one comparison of 128 random bits for each digit, whatever comes out. The second half of
+the bits is drawn where the first half ties, which has a chance of 2^-50: but for that, the number
+of random words and of operations depends on how many variables are asked for, and on nothing else.
 
 ``docs/proofs/discrete-gaussian.md`` derives the errors that the constants below state.
 """
@@ -144,16 +145,22 @@ class Tables:
         aliases = np.array(other, dtype=np.int64)
         own = np.broadcast_to(np.arange(self.columns), aliases.shape)
         # Two outcomes a column: that of its alias, its own.
-        self.outcomes = np.stack([aliases, own], axis=-1).ravel() + first
+        outcomes = np.stack([aliases, own], axis=-1).ravel() + first
+        self.outcomes = outcomes.astype(np.int16)  # a small table stays in cache
+        assert np.array_equal(self.outcomes, outcomes)
 
-    def digits(self, words: np.ndarray, more: np.ndarray, table: np.ndarray | int) -> np.ndarray:
-        """One digit for each pair of random words: the upper bits of the first choose a column,
-        and both together are compared with its limit."""
+    def digits(
+        self, words: np.ndarray, more: Callable[[int], np.ndarray], table: np.ndarray | int = 0
+    ) -> np.ndarray:
+        """One digit for each random word: its upper bits choose a column, and the word is compared
+        with the column's limit. Where they are equal, one word more decides."""
         column = (words >> self.shift).view(np.int64)
         column += table
         high = self.high.take(column, mode="clip")
         own = words < high
-        own |= (words == high) & (more < self.low.take(column, mode="clip"))
+        tied = words == high
+        if tied.any():
+            own[tied] = more(np.count_nonzero(tied)) < self.low.take(column[tied], mode="clip")
         column <<= 1
         column += own
         return self.outcomes.take(column, mode="clip")
@@ -230,9 +237,10 @@ def _gaussian(
     tables = _gaussian_tables()
 
     def some(count: int) -> np.ndarray:
-        words, more = _words(source, (2, digits, count))
-        found = tables.digits(words, more, 0)
-        return _compose(found) if top is None else _compose(found[:-1]) + found[-1] * top
+        found = _digits(source, tables, (digits, count))
+        if top is None:
+            return _compose(found)
+        return _compose(found[:-1]) + found[-1].astype(np.int64) * top
 
     return _in_blocks(source, some, shape)
 
@@ -243,22 +251,25 @@ def discrete_laplace(source: Source, shape: tuple[int, ...] | int) -> np.ndarray
     table = np.arange(LAPLACE_DIGITS)[:, None] * tables.columns
 
     def some(count: int) -> np.ndarray:
-        words, more = _words(source, (2, LAPLACE_DIGITS, 2 * count))
-        geometric = _compose(tables.digits(words, more, table))
+        geometric = _compose(_digits(source, tables, (LAPLACE_DIGITS, 2 * count), table))
         return geometric[:count] - geometric[count:]
 
     return _in_blocks(source, some, shape)
 
 
-def _words(source: Source, shape: tuple[int, ...]) -> np.ndarray:
+def _digits(
+    source: Source, tables: Tables, shape: tuple[int, ...], table: np.ndarray | int = 0
+) -> np.ndarray:
     # The generator's own words: ``integers`` gives the same ones, more slowly.
-    return source.noise.bit_generator.random_raw(math.prod(shape)).reshape(shape)
+    words = source.noise.bit_generator.random_raw
+    return tables.digits(words(math.prod(shape)).reshape(shape), words, table)
 
 
 def _compose(digits: np.ndarray) -> np.ndarray:
-    value = digits[-1]
+    value = digits[-1].astype(np.int64)
     for digit in digits[-2::-1]:
-        value = value * BASE + digit
+        value *= BASE
+        value += digit
     return value
 
 

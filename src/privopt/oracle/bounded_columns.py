@@ -1,4 +1,5 @@
-"""A dense matrix seen through public bounds of its columns, a few rows at a time: no copy of it.
+"""A dense matrix seen through public bounds of its columns; a large one a few rows at a time,
+without a copy.
 
 Clipping, shifting and dividing are done entry by entry, by NumPy, in the precision of the matrix.
 What comes out of an entry therefore depends on the entry alone, not on which rows are read with it:
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ TILE = 1 << 10
 """Rows that are clipped if one of their entries lies outside."""
 FAR = 1e3
 """Columns are not left uncentred whose middle is so many times as far from 0 as their bounds."""
+SMALL = 1 << 26
+"""Bytes up to which the mapped matrix is kept: it is read some twenty times in a fit."""
 _PLACE = threading.local()
 """Of the block that a thread reads: fresh memory would cost more than the map."""
 
@@ -38,6 +41,7 @@ class BoundedColumns:
     outside: np.ndarray
     first: int = 0
     broken: np.ndarray | None = None
+    _kept: list[np.ndarray] = field(default_factory=list, init=False, repr=False)
 
     @classmethod
     def over(
@@ -83,12 +87,18 @@ class BoundedColumns:
 
     def __getitem__(self, key: Any) -> np.ndarray:
         """Rows, and perhaps some of their columns; not to be written to."""
+        kept = self._small()
+        if kept is not None:
+            return kept[key]
         rows, columns = key if isinstance(key, tuple) else (key, slice(None))
         found = self._map(self.inner[rows, columns], columns, self._clean(rows), None)
         return self._emptied(found, rows)
 
     def block(self, rows: slice) -> np.ndarray:
         """Consecutive rows, perhaps in a place that the next block of this thread is written to."""
+        kept = self._small()
+        if kept is not None:
+            return kept[rows]
         found, clean = self.inner[rows], self._clean(rows)
         place = getattr(_PLACE, "block", None)
         if place is None or place.dtype != found.dtype or place.size < found.size:
@@ -100,7 +110,9 @@ class BoundedColumns:
         """Some consecutive rows, not read yet."""
         start, _, _ = rows.indices(len(self.inner))
         broken = None if self.broken is None else self.broken[rows]
-        return replace(self, inner=self.inner[rows], first=self.first + start, broken=broken)
+        found = replace(self, inner=self.inner[rows], first=self.first + start, broken=broken)
+        found._kept.extend(kept[rows] for kept in self._kept)
+        return found
 
     def in_own_units(self) -> BoundedColumns:
         """The same entries clipped and nothing else."""
@@ -113,6 +125,14 @@ class BoundedColumns:
             self.inner,
             self.broken,
         )
+
+    def _small(self) -> np.ndarray | None:
+        """The whole mapped matrix, if it is small; made when it is first read."""
+        if not self._kept and self.nbytes <= SMALL:
+            every = slice(None)
+            found = self._map(self.inner, every, self._clean(every), None)
+            self._kept.append(self._emptied(found, every))
+        return self._kept[0] if self._kept else None
 
     def _emptied(self, X: np.ndarray, rows: Any) -> np.ndarray:
         """Zeros where a row is broken: an empty record adds nothing, wherever zero lies."""

@@ -8,7 +8,6 @@ sums are exact in any order.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -35,7 +34,7 @@ class Contributions:
         if grid is not None and grid.coordinates != width:
             raise Refused("the grid counts other coordinates than the contributions have.")
         self._sensitivity, self._width = sensitivity, width
-        self._recent = np.zeros(width)
+        self._recent, self._piece = np.zeros(width), np.empty(min(width, PIECE))
         self._total = None if grid is None else np.zeros(width, dtype=np.int64)
         self._room = self._most = math.inf  # how many may be added up before floats are not exact
         if grid is not None:
@@ -47,7 +46,8 @@ class Contributions:
         if vector.shape != (self._width,):
             raise ValueError(f"a contribution has {self._width} numbers.")
         squared = 0.0
-        for part in _parts(vector):
+        for start in range(0, self._width, PIECE):
+            part = self._double(vector[start : start + PIECE])
             squared += float(np.einsum("i,i->", part, part))  # no threads for so little
         length = math.sqrt(squared) if squared >= 0 else math.nan
         if not math.isfinite(length):
@@ -56,9 +56,17 @@ class Contributions:
         if self._step is not None:
             factor /= self._step
             self._make_room()
-        for part, total in zip(_parts(vector), _parts(self._recent), strict=True):
-            part = part * factor
+        for start in range(0, self._width, PIECE):
+            part = self._double(vector[start : start + PIECE])
+            part *= factor
+            total = self._recent[start : start + PIECE]
             total += part if self._step is None else np.trunc(part, out=part)
+
+    def _double(self, part: np.ndarray) -> np.ndarray:
+        """A piece in double precision, where the processor has it at hand; gone with the next."""
+        piece = self._piece[: len(part)]
+        np.copyto(piece, part)
+        return piece
 
     def _make_room(self) -> None:
         """Sums of integers in double precision are exact up to ``EXACT``."""
@@ -94,12 +102,6 @@ class Contributions:
     @property
     def _step(self) -> float | None:
         return None if self._sensitivity.grid is None else self._sensitivity.grid.step
-
-
-def _parts(vector: np.ndarray) -> Iterator[np.ndarray]:
-    """Pieces in double precision that a processor keeps at hand; views, if the vector is double."""
-    for start in range(0, len(vector), PIECE):
-        yield np.asarray(vector[start : start + PIECE], dtype=float)
 
 
 def counts_within(vector: np.ndarray, bound: float, most: int) -> np.ndarray:

@@ -32,8 +32,10 @@ class Oracle:
     """
 
     __slots__ = (
+        "_borders",
         "_cell",
         "_cuts",
+        "_largest",
         "_numbers",
         "_rows",
         "_sampler",
@@ -53,13 +55,15 @@ class Oracle:
         numbers: itertools.count[int] | None = None,
         cuts: dict[Cell, tuple[str, Any, bool]] | None = None,
         shuffled: bool = False,
+        borders: np.ndarray | None = None,
+        largest: int = 1,
     ) -> None:
         if neighbouring not in NEIGHBOURING:
             raise ValueError(f"neighbouring must be one of {', '.join(NEIGHBOURING)}.")
         self._rows, self._sampler, self._cell = rows, sampler, cell
         self._numbers = itertools.count(1) if numbers is None else numbers
         self._cuts = {} if cuts is None else cuts
-        self._shuffled = shuffled
+        self._shuffled, self._borders, self._largest = shuffled, borders, largest
         self.neighbouring: Neighbouring = neighbouring
         self.dimension = rows.dimension
         self.bounds = rows.bounds
@@ -76,15 +80,21 @@ class Oracle:
         classification: bool = True,
         sampler: Sampler | None = None,
         weights: Any = None,
+        owned: np.ndarray | None = None,
     ) -> Oracle:
         """Hold a NumPy array, a torch tensor or a SciPy sparse matrix, without copying it.
 
-        ``weights``, between 0 and 1, say how much each record counts.
+        ``weights``, between 0 and 1, say how much each record counts. ``owned`` says how many rows
+        each user has, one user's behind another's: parts then hold whole users.
         """
         rows: Any = make_rows(X, y, bounds, classification)
         if weights is not None:
             rows = WeightedRows.build(rows, weights)
-        return cls(rows, neighbouring, sampler or COUPLING.get() or GeometricSkips(source))
+        borders = None if owned is None else np.concatenate([[0], np.cumsum(owned)])
+        if borders is not None and borders[-1] != rows.count:
+            raise Refused("every row belongs to one user.")
+        sampler = sampler or COUPLING.get() or GeometricSkips(source)
+        return cls(rows, neighbouring, sampler, borders=borders)
 
     @classmethod
     def over_chunks(
@@ -101,10 +111,18 @@ class Oracle:
 
     @classmethod
     def empty(
-        cls, dimension: int, *, neighbouring: Neighbouring, bounds: RowBounds, source: Source
+        cls,
+        dimension: int,
+        *,
+        neighbouring: Neighbouring,
+        bounds: RowBounds,
+        source: Source,
+        largest: int = 1,
     ) -> Oracle:
-        """An oracle over no records, for declaring what a run will release."""
-        return cls(EmptyRows(dimension, bounds), neighbouring, GeometricSkips(source))
+        """An oracle over no records, for declaring what a run will release; ``largest`` is how many
+        rows a user may have."""
+        rows = EmptyRows(dimension, bounds)
+        return cls(rows, neighbouring, GeometricSkips(source), largest=largest)
 
     def relabelled(self, rows: ChunkedRows) -> Oracle:
         """The same records in chunks, with labels that were made where they lie."""
@@ -129,8 +147,17 @@ class Oracle:
             return self
         if isinstance(self._rows, ChunkedRows):
             raise Refused(NO_ORDER)
-        rows = self._rows.take(self._sampler.order(self._rows.count))
-        return self._like(rows, self._cell, shuffled=True)
+        if self._borders is None:
+            rows = self._rows.take(self._sampler.order(self._rows.count))
+            return self._like(rows, self._cell, shuffled=True)
+        return self._of_users(self._sampler.order(len(self._borders) - 1), self._cell, True)
+
+    def _of_users(self, users: np.ndarray, cell: Cell, shuffled: bool) -> Oracle:
+        """All rows of some users, one user's behind another's."""
+        starts, ends = self._borders[users], self._borders[users + 1]  # type: ignore[index]
+        borders = np.concatenate([[0], np.cumsum(ends - starts)])
+        places = np.arange(borders[-1]) + np.repeat(starts - borders[:-1], ends - starts)
+        return self._like(self._rows.take(places), cell, shuffled, borders)
 
     def mapped(self, row_map: RowMap) -> Oracle:
         """The same records after a public linear map and its clip."""
@@ -205,16 +232,30 @@ class Oracle:
         """
         if k < 1:
             raise ValueError(f"the number of blocks must be positive, got {k}.")
-        return self._cut("blocks", k, [self._rows.count * i // k for i in range(k + 1)])
+        edges = [self._rows.count * i // k for i in range(k + 1)]
+        if self._borders is not None:  # at the last user that lies before an edge
+            edges = [int(self._borders[self._borders <= edge][-1]) for edge in edges]
+        return self._cut("blocks", k, edges)
 
     def parts(self, sizes: Sequence[int]) -> list[Oracle]:
         """Cut the records, in their given order, into disjoint parts of public sizes.
 
         Records beyond the last part are left out; where there are fewer, the last parts are short.
+        So is a part in which the next user has no place.
         """
         if not sizes or min(sizes) < 1:
             raise ValueError("every part needs at least one record.")
-        edges = np.concatenate([[0], np.cumsum(sizes)]).clip(max=self._rows.count).tolist()
+        if max(sizes) < self._largest:
+            raise Refused(
+                f"parts of at most {max(sizes)} rows have no place for the {self._largest} rows of "
+                "a user: take larger parts, or a solver that asks all records at once."
+            )
+        if self._borders is None:
+            edges = np.concatenate([[0], np.cumsum(sizes)]).clip(max=self._rows.count).tolist()
+            return self._cut("parts", tuple(sizes), edges)
+        edges = [0]
+        for size in sizes:  # as many whole users as have a place
+            edges.append(int(self._borders[self._borders <= edges[-1] + size][-1]))
         return self._cut("parts", tuple(sizes), edges)
 
     def _cut(self, how: str, what: Any, edges: list[int]) -> list[Oracle]:
@@ -224,10 +265,14 @@ class Oracle:
                 'use neighbouring="zero_out" or "replace_one".'
             )
         self._check_cut(how, what)
-        return [
-            self._like(self._rows.part(start, stop), (*self._cell, index), self._shuffled)
-            for index, (start, stop) in enumerate(itertools.pairwise(edges))
-        ]
+        found = []
+        for index, (start, stop) in enumerate(itertools.pairwise(edges)):
+            borders = self._borders
+            if borders is not None:
+                borders = borders[(borders >= start) & (borders <= stop)] - start
+            rows = self._rows.part(start, stop)
+            found.append(self._like(rows, (*self._cell, index), self._shuffled, borders))
+        return found
 
     def cyclic(self, groups: int) -> list[Oracle]:
         """Deal the records into groups, each by its own fair coin, for batches that take turns.
@@ -238,6 +283,13 @@ class Oracle:
         if groups < 1:
             raise ValueError(f"the number of groups must be positive, got {groups}.")
         self._check_cut("groups", groups)
+        if self._borders is not None:
+            dealt = self._sampler.groups(len(self._borders) - 1, groups)
+            each = (np.flatnonzero(dealt == group) for group in range(groups))
+            return [
+                self._of_users(users, (*self._cell, group), self._shuffled)
+                for group, users in enumerate(each)
+            ]
         dealt = self._sampler.groups(self._rows.count, groups)
         return [
             self._like(
@@ -254,7 +306,13 @@ class Oracle:
         if self._cuts.setdefault(self._cell, cut) != cut:
             raise Refused("these records were already cut into other blocks: use the same cut.")
 
-    def _like(self, rows: Rows, cell: Cell, shuffled: bool = False) -> Oracle:
+    def _like(
+        self,
+        rows: Rows,
+        cell: Cell,
+        shuffled: bool = False,
+        borders: np.ndarray | None = None,
+    ) -> Oracle:
         return Oracle(
             rows,
             self.neighbouring,
@@ -263,7 +321,14 @@ class Oracle:
             numbers=self._numbers,
             cuts=self._cuts,
             shuffled=shuffled,
+            borders=self._borders if borders is None else borders,
+            largest=self._largest,
         )
+
+    @property
+    def knows_users(self) -> bool:
+        """Whether parts of these records hold whole users."""
+        return self._borders is not None
 
     def _view(self, rows: Rows, sampling: Sampling) -> View:
         return View(rows, (self._cell,), sampling, next(self._numbers), self.neighbouring)

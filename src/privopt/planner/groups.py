@@ -62,7 +62,8 @@ def _meeting(facts: Facts, budget: Budget, solver: str, make: Make, epsilon: flo
     above: tuple[float, float] | None = None
     for _ in range(12):
         plan = replace(make(facts, replace(budget, epsilon=epsilon), solver), budget=budget)
-        found = accountant.epsilon(grouped(spend(declare(plan)), facts.group), budget.delta)
+        spent = grouped(spend(declare(plan)), facts.group, kept_together=True)
+        found = accountant.epsilon(spent, budget.delta)
         if found <= budget.epsilon:
             best, below = plan, (epsilon, found)
             if found >= CLOSE * budget.epsilon:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -14,7 +16,9 @@ from privopt.ledger import account_for
 from privopt.noise import source_for
 from privopt.oracle import Oracle
 from privopt.oracle.chunked import ChunkedRows
+from privopt.oracle.users import OWNED, rows_that_count
 from privopt.planner.choose import choose
+from privopt.planner.groups import choose_for_group
 from privopt.privacy import Budget, PrivacyWarning
 from privopt.problem import Problem
 from privopt.solvers import Result, Tick, execute, row_bounds
@@ -55,6 +59,8 @@ def solve(
     solver: str = "auto",
     discrete_noise: bool | str = "auto",
     n_public: int | None = None,
+    user_ids: Any = None,
+    rows_per_user: int | None = None,
     random_state: int | None = None,
     ledger: Any = None,
     dataset: str | None = None,
@@ -81,6 +87,8 @@ def solve(
         solver can, True or refuse, False in floating point.
     n_public : int, optional
         Declared number of records; required under add_remove.
+    user_ids, rows_per_user : array and int, optional
+        Who owns each row, and how many rows of a user count: the guarantee is then for users.
     random_state : int, optional
         Makes the noise reproducible, and the certificate say that the result is not private.
     ledger : Ledger or path, optional
@@ -109,11 +117,19 @@ def solve(
         raise ValueError("an engine keeps chunks: give a data set, by privopt.dataset(...).")
     if not chunked and (getattr(X, "ndim", None) != 2 or X.shape[0] != len(cast(Any, y))):
         raise ValueError("X must be two-dimensional with one label in y for each row.")
+    owned = None if chunked else rows_that_count(user_ids, len(cast(Any, y)), rows_per_user)
+    if chunked and (user_ids is not None or rows_per_user is not None):
+        raise ValueError("a data set in chunks has no ids: give arrays for privacy of users.")
+    if owned is not None:
+        X, y = cast(Any, X)[owned.rows], np.asarray(y)[owned.rows]
+        budget = replace(budget, unit="user")
     source = source_for(random_state)
     account = account_for(ledger, dataset)
     n = public_count(int(X.shape[0]), budget, n_public)
-    facts = Facts.of_rows(problem, X, n, budget.neighbouring, chunked=chunked)
-    chosen = choose(facts, budget, solver, discrete_noise=discrete_noise, **choices)
+    group = rows_per_user or 1
+    facts = Facts.of_rows(problem, X, n, budget.neighbouring, group=group, chunked=chunked)
+    make = partial(choose, discrete_noise=discrete_noise, **choices)
+    chosen = choose_for_group(facts, budget, solver, make)
 
     where = Here() if engine is None else engine
 
@@ -129,10 +145,12 @@ def solve(
                 bounds=row_bounds(chosen),
                 source=source,
                 classification=problem.loss.classification,
+                owned=None if owned is None else owned.each,
             )
         ]
 
     named = where.assumptions if chunked else ()
+    named += () if owned is None else (OWNED,)
     answer, certificate = execute(
         chosen, read, source, assumptions=named, tick=tick, account=account, key=key
     )

@@ -76,16 +76,18 @@ class Certificate:
         assumptions: tuple[str, ...] = (),
         settings: dict[str, Any] | None = None,
         group: int = 1,
+        kept_together: bool = False,
         ledger: dict[str, Any] | None = None,
     ) -> Certificate:
         """Certify what a run's gate has logged; refuses if it is more than planned or budgeted.
 
-        ``group`` is how many records one unit may own: charges are those of all of them. Only a
+        ``group`` is how many records one unit may own: charges are those of all of them, which lie
+        in one part each if they are ``kept_together``. Only a
         ``Run`` holds the key, so the log is that of its gate, and the plan that of its declaration.
         """
         if key is not RUN:
             raise Refused("only a run certifies: declare what is to be released, and make a Run.")
-        spent = grouped(spend(log), group)
+        spent = grouped(spend(log), group, kept_together=kept_together)
         if not spent.at_most(planned):
             raise Refused(
                 f"{solver} released more than it had planned: no certificate is given, and the "

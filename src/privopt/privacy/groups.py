@@ -15,18 +15,20 @@ Two data sets that differ in the k records of one user are joined by k steps of 
   det(H + M)/det(H) <= (1 + beta/lambda)^k by the inequality of means: k times the log-determinant.
   Slopes of several rows need not share a sign. Under replace_one the same holds with 2k rows and
   2 mu', which the formulas for one record do by themselves.
+* Gaussian noise on a Poisson batch: a binomial number of the rows is in it (``sampled_groups``).
 
-Steps compose adaptively: each holds whatever the earlier ones released. Nothing here is proved for
-sampled batches, where the number of a user's rows in a batch varies, nor for disjoint parts, since
-a user's rows may lie in several; both are refused by name.
+Steps compose adaptively: each holds whatever the earlier ones released. Where records are cut into
+disjoint parts, a user pays for one of them if all rows of a user lie in one part, as an oracle that
+knows the users cuts; otherwise parts are refused, as batches of fixed size are.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 from privopt.privacy.budget import Refused
-from privopt.privacy.events import FULL, ROOT
+from privopt.privacy.events import FULL, ROOT, Cell
 from privopt.privacy.kinds import (
     BoundedRange,
     Concentrated,
@@ -35,6 +37,7 @@ from privopt.privacy.kinds import (
     ObjectiveGaussian,
     Pure,
 )
+from privopt.privacy.sampled_groups import SampledGroupGaussian
 from privopt.privacy.spend import Charge, Spend, Step
 
 
@@ -54,21 +57,35 @@ def of_group(kind: Kind, size: int) -> Kind:
     raise Refused(f"the loss of several records together is not known for {kind.name}.")
 
 
-def grouped(spend: Spend, size: int) -> Spend:
-    """What a group of ``size`` records pays; refuses sampled batches and disjoint parts."""
+def grouped(spend: Spend, size: int, *, kept_together: bool = False) -> Spend:
+    """What a group of ``size`` records pays.
+
+    ``kept_together``: whoever cut the records into parts left each group in one of them.
+    """
     if size == 1:
         return spend
-    if set(spend.cells) != {ROOT}:
+    if set(spend.cells) != {ROOT} and not kept_together:
         raise Refused(
             "rows of one user may lie in several parts of the data: for users, take a solver that "
             "asks all records at once."
         )
-    charge: Charge = Counter()
-    for step, count in spend.cells[ROOT].items():
-        if not step.sampling.full:
-            raise Refused(
-                "no theorem covers several rows of one user in a sampled batch: for users, take a "
-                "solver that asks all records at once."
-            )
-        charge[Step(FULL, tuple(of_group(kind, size) for kind in step.kinds))] += count
-    return Spend({ROOT: charge})
+    cells: dict[Cell, Charge] = {}
+    for cell, charge in spend.cells.items():
+        cells[cell] = Counter()
+        for step, count in charge.items():
+            cells[cell][_of_group(step, size)] += count
+    return Spend(cells)
+
+
+def _of_group(step: Step, size: int) -> Step:
+    if step.sampling.full:
+        return Step(FULL, tuple(of_group(kind, size) for kind in step.kinds))
+    kinds = [kind for kind in step.kinds if isinstance(kind, GaussianKind)]
+    if step.sampling.fixed_size or step.sampling.turns or len(kinds) < len(step.kinds):
+        raise Refused(
+            "no theorem covers several rows of one user in this sampled batch: for users, take "
+            'Gaussian noise with sampling="poisson", or a solver that asks all records at once.'
+        )
+    # One batch: a row is in all of its questions or in none.
+    single = math.sqrt(sum(kind.single**2 for kind in kinds))
+    return Step(FULL, (SampledGroupGaussian(step.sampling.rate, size * single, size),))

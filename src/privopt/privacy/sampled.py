@@ -45,8 +45,8 @@ def poisson_distribution(rate: float, mu: float, step: float, replaced: bool) ->
 
     if replaced:
         return pld.PrivacyLossDistribution(_replaced(rate, mu, step))
-    present = _joined(step, _present(rate, mu, step))
-    return pld.PrivacyLossDistribution(present, _joined(step, _absent(rate, mu, step)))
+    present = joined(step, _present(rate, mu, step))
+    return pld.PrivacyLossDistribution(present, joined(step, _absent(rate, mu, step)))
 
 
 def fixed_size_distribution(rate: float, mu: float, step: float) -> Any:
@@ -57,7 +57,7 @@ def fixed_size_distribution(rate: float, mu: float, step: float) -> Any:
     below, above = gains[0] < 0, losses[0] >= 0
     lower = gains[0][below], gains[1][below], gains[2][below]
     upper = losses[0][above], losses[1][above], losses[2][above]
-    return pld.PrivacyLossDistribution(_joined(step, lower, upper))
+    return pld.PrivacyLossDistribution(joined(step, lower, upper))
 
 
 Cells = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -66,24 +66,24 @@ Cells = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def _present(rate: float, mu: float, step: float) -> Cells:
     top = _log_mix(rate, mu * (mu + REACH) - mu**2 / 2)
-    place, edges = _grid(_log_mix(rate, -mu * REACH - mu**2 / 2), top, step)
+    place, edges = grid(_log_mix(rate, -mu * REACH - mu**2 / 2), top, step)
     x = _inverse(rate, mu, edges)
-    q = _between(x)
-    return place, (1 - rate) * q + rate * _between(x - mu), q
+    q = between(x)
+    return place, (1 - rate) * q + rate * between(x - mu), q
 
 
 def _absent(rate: float, mu: float, step: float) -> Cells:
     top = -math.log1p(-rate)
-    place, edges = _grid(-_log_mix(rate, mu * REACH - mu**2 / 2), top, step)
+    place, edges = grid(-_log_mix(rate, mu * REACH - mu**2 / 2), top, step)
     x = _inverse(rate, mu, -edges)[::-1]
-    p = _between(x)
-    return place, p[::-1], ((1 - rate) * p + rate * _between(x - mu))[::-1]
+    p = between(x)
+    return place, p[::-1], ((1 - rate) * p + rate * between(x - mu))[::-1]
 
 
 def _replaced(rate: float, mu: float, step: float) -> Any:
     far = mu + REACH
     top = _log_mix(rate, mu * far - mu**2 / 2) - _log_mix(rate, -mu * far - mu**2 / 2)
-    place, edges = _grid(-top, top, step)
+    place, edges = grid(-top, top, step)
     # log u = e/2 + asinh(b) solves q c u^2 + (1-q)(1-e^e) u - e^e q c = 0 with u = e^(mu x).
     with np.errstate(divide="ignore", over="ignore"):
         half = np.abs(edges) / 2
@@ -91,13 +91,11 @@ def _replaced(rate: float, mu: float, step: float) -> Any:
         log_b = log_b + half + np.log(-np.expm1(-2 * half)) - math.log(2)
         u = half + np.where(log_b > 300, math.log(2) + log_b, np.arcsinh(np.exp(log_b)))
     x = np.sign(edges) * u / mu
-    middle = (1 - rate) * _between(x)
-    return _joined(
-        step, (place, middle + rate * _between(x - mu), middle + rate * _between(x + mu))
-    )
+    middle = (1 - rate) * between(x)
+    return joined(step, (place, middle + rate * between(x - mu), middle + rate * between(x + mu)))
 
 
-def _joined(step: float, *parts: Cells) -> Any:
+def joined(step: float, *parts: Cells) -> Any:
     """Move each interval's mass to its ends, keeping its mass under P and under Q."""
     from dp_accounting.pld import pld_pmf
 
@@ -120,7 +118,7 @@ def _joined(step: float, *parts: Cells) -> Any:
     return pld_pmf.DensePLDPmf(step, first, mass, lost, pessimistic_estimate=True)
 
 
-def _grid(low: float, high: float, step: float) -> tuple[np.ndarray, np.ndarray]:
+def grid(low: float, high: float, step: float) -> tuple[np.ndarray, np.ndarray]:
     """Indices of the intervals that cover [low, high], and their ends."""
     edges = np.arange(math.floor(low / step), max(math.ceil(high / step), 1) + 1)
     return edges[:-1], edges * step
@@ -144,7 +142,7 @@ def _log_mix(rate: float, t: float) -> float:
     return float(np.logaddexp(math.log1p(-rate), math.log(rate) + t))
 
 
-def _between(x: np.ndarray) -> np.ndarray:
+def between(x: np.ndarray) -> np.ndarray:
     """Standard normal mass between successive points, from the nearer tail."""
     low, high = x[:-1], x[1:]
     flip = low > 0

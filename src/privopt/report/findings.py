@@ -108,8 +108,14 @@ class Findings:
                 "How much of them is noise is not said: that takes a fit with intervals=True, or "
                 "privopt.IntervalsByParts."
             )
-        if not self.summary.estimate.identified:
+        known = self.summary.estimate.identified
+        if not known.any():
             return "They are not identified at this epsilon: noise hides too much to say how sure."
+        if not known.all():
+            return (
+                "Some are not identified at this epsilon: noise hides too much to say how sure; "
+                "standard errors of the others hold sampling and noise together."
+            )
         return "Standard errors hold the sampling of the records and the noise together."
 
     @property

@@ -38,7 +38,7 @@ class Forest:
     inner: Sequence[float]
     low: Sequence[float]
     high: Sequence[float]
-    weak: bool
+    weak: Sequence[bool]
     title: str
 
     def svg(self) -> str:
@@ -55,14 +55,14 @@ class Forest:
                 f'<text x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">'
                 f"{escape(short(name))}</text>"
             )
-            if not self.weak:
+            if not self.weak[i]:
                 low, high = xs(self.low[i]), xs(self.high[i])
                 a, b = (xs(self.values[i] + s * self.inner[i]) for s in (-1, 1))
                 parts.append(
                     f'<path d="M{low:.1f} {y:.1f}H{high:.1f}" stroke="{PALE}" stroke-width="2"/>'
                     f'<path d="M{a:.1f} {y:.1f}H{b:.1f}" stroke="{BLUE}" stroke-width="5"/>'
                 )
-            fill = "#fff" if self.weak else BLUE
+            fill = "#fff" if self.weak[i] else BLUE
             parts.append(
                 f'<circle cx="{xs(self.values[i]):.1f}" cy="{y:.1f}" r="4.5" fill="{fill}" '
                 f'stroke="{BLUE}" stroke-width="1.5"/>'
@@ -73,18 +73,20 @@ class Forest:
         places = list(range(len(self.names)))
         point = {"type": "scatter", "mode": "markers", "x": list(self.values), "y": places}
         data: list[dict[str, Any]] = []
-        if not self.weak:
-            above = [h - v for h, v in zip(self.high, self.values, strict=True)]
-            below = [v - w for v, w in zip(self.values, self.low, strict=True)]
+        if not all(self.weak):
+            known = [i for i in places if not self.weak[i]]
+            above = [self.high[i] - self.values[i] for i in known]
+            below = [self.values[i] - self.low[i] for i in known]
             ends = {"type": "data", "array": above, "arrayminus": below, "width": 0}
-            thick = {"type": "data", "array": list(self.inner), "width": 0}
+            thick = {"type": "data", "array": [self.inner[i] for i in known], "width": 0}
+            sure = point | {"x": [self.values[i] for i in known], "y": known}
             hidden = {"hoverinfo": "skip", "marker": {"size": 1, "color": BLUE}}
             data = [
-                point | hidden | {"error_x": ends | {"color": PALE, "thickness": 2}},
-                point | hidden | {"error_x": thick | {"color": BLUE, "thickness": 5}},
+                sure | hidden | {"error_x": ends | {"color": PALE, "thickness": 2}},
+                sure | hidden | {"error_x": thick | {"color": BLUE, "thickness": 5}},
             ]
         texts = [escape(name) for name in self.names]
-        marker = {"size": 9, "color": "#fff" if self.weak else BLUE}
+        marker = {"size": 9, "color": ["#fff" if one else BLUE for one in self.weak]}
         data.append(
             point
             | {
@@ -104,7 +106,8 @@ class Forest:
         return {"data": data, "layout": plot_layout(height) | wide | {"showlegend": False}}
 
     def _ends(self) -> list[float]:
-        return [] if self.weak else [*self.low, *self.high]
+        ends = zip(self.low, self.high, self.weak, strict=True)
+        return [end for low, high, weak in ends if not weak for end in (low, high)]
 
 
 def forest(found: Findings, plots: list[dict[str, Any]]) -> str:
@@ -113,15 +116,16 @@ def forest(found: Findings, plots: list[dict[str, Any]]) -> str:
     if summary is None:
         return ""
     one = summary.estimate
-    values, weak = np.asarray(one.value, float)[:-1], not one.identified
+    values, weak = np.asarray(one.value, float)[:-1], ~one.identified[:-1]
     names = list(summary.names)[:-1]
     interval = np.asarray(one.interval(summary.level), float)[:-1]
-    half = (interval[:, 1] - interval[:, 0]) / 2
     sampling = getattr(one, "std_err_sampling", None)
     share = np.zeros(len(values))
-    if sampling is not None and not weak:
-        errors = np.asarray(one.std_err, float)[:-1]
-        share = half * np.asarray(sampling, float)[:-1] / np.where(errors > 0, errors, 1.0)
+    if sampling is not None:
+        half = (interval[:, 1] - interval[:, 0])[~weak] / 2
+        errors = np.asarray(one.std_err, float)[:-1][~weak]
+        part = np.asarray(sampling, float)[:-1][~weak]
+        share[~weak] = half * part / np.where(errors > 0, errors, 1.0)
     order = np.argsort(-np.abs(values), kind="stable")[:SHOWN]
     chart = Forest(
         [names[j] for j in order],
@@ -129,16 +133,15 @@ def forest(found: Findings, plots: list[dict[str, Any]]) -> str:
         share[order].tolist(),
         interval[order, 0].tolist(),
         interval[order, 1].tolist(),
-        weak,
+        weak[order].tolist(),
         "coefficient",
     )
     level = f"{100 * summary.level:g} %"
-    caption = (
-        "Hollow: not identified at this epsilon; no interval is given rather than a wrong one."
-        if weak
-        else f"Thin: {level} interval, sampling and noise together."
-        + (" Thick: the part that sampling alone would have." if sampling is not None else "")
+    thin = f"Thin: {level} interval, sampling and noise together." + (
+        " Thick: the part that sampling alone would have." if sampling is not None else ""
     )
+    hollow = "Hollow: not identified at this epsilon; no interval is given rather than a wrong one."
+    caption = " ".join([thin] * (not weak.all()) + [hollow] * bool(weak.any()))
     notes = "".join(f"<p>{escape(note)}</p>" for note in summary.notes)
     return (
         "<h2>Coefficients and how sure they are</h2>"

@@ -104,6 +104,7 @@ def declare(plan: Plan, cell: Cell = ROOT) -> Log:
             neighbouring=plan.budget.neighbouring,
             bounds=row_bounds(plan),
             source=silent,
+            largest=plan.facts.group,
         ).within(cell)
         plan.solver.run_all([oracle] * plan.oracles, gate, plan.facts.problem, plan.settings)
 
@@ -134,7 +135,14 @@ def execute(
     cell = ROOT if blocks is None else (blocks.entered,)
     before = None
     if blocks is None:
-        run = Run(plan.budget, declare(plan), source, what=plan.name, group=facts.group)
+        run = Run(
+            plan.budget,
+            declare(plan),
+            source,
+            what=plan.name,
+            group=facts.group,
+            kept_together=True,  # _check looks
+        )
         before = run.pay(account, key)
     else:
         run = blocks.begin(plan, source, account)
@@ -164,6 +172,8 @@ def _check(plan: Plan, oracles: Sequence[Oracle]) -> None:
     for oracle in oracles:
         if oracle.neighbouring != plan.budget.neighbouring or oracle.bounds != row_bounds(plan):
             raise Refused("the oracle's relation or row bounds differ from the plan's.")
+        if plan.facts.group > 1 and not oracle.knows_users:
+            raise Refused("the plan is for users, and the oracle does not know whose its rows are.")
 
 
 def _as_hex(answer: Answer) -> list[list[str]]:

@@ -129,10 +129,9 @@ class PhasedLocalization(RoundingSolver):
         tick: Tick = no_tick,
     ) -> np.ndarray:
         theta = problem.domain.centre(oracle.dimension)
-        rest = oracle.shuffled()
         sizes = list(phases(settings.n))
-        for phase, records in enumerate(sizes):
-            block, rest = rest.blocks(2)
+        parts = oracle.shuffled().parts(sizes)
+        for phase, (records, block) in enumerate(zip(sizes, parts, strict=True)):
             algorithm = StableSGD(
                 passes=1,
                 batches=math.ceil(records / settings.batch_size),

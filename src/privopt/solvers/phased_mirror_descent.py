@@ -140,9 +140,9 @@ class PhasedMirrorDescent(Solver):
         p = oracle.dimension
         query, mechanism = noisy_gradient(problem, oracle, settings)
         mirror, theta = mirror_of(problem.domain, p), problem.domain.centre(p)
-        rest, sizes = oracle.shuffled(), list(phases(settings.n))
-        for phase, records in enumerate(sizes, start=1):
-            block, rest = rest.blocks(2)
+        sizes = list(phases(settings.n))
+        parts = oracle.shuffled().parts(sizes)
+        for phase, (records, block) in enumerate(zip(sizes, parts, strict=True), start=1):
             view = block.everything()
             length = settings.step * records / 4**phase  # 1/lambda
             anchor = mirror.to_dual(theta)

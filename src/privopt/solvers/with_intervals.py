@@ -31,7 +31,7 @@ import numpy as np
 from privopt.facts import Facts
 from privopt.geometry import WholeSpace
 from privopt.inference import Sandwich
-from privopt.inference.coefficients import Linear
+from privopt.inference.coefficients import LONGEST, LONGEST_SQUARES, Linear
 from privopt.losses import CappedExponential, Logistic, Loss, Poisson, Squared, Standard
 from privopt.mechanisms import (
     Gate,
@@ -63,19 +63,22 @@ from privopt.solvers.specimen import Attack, Specimen, noise_of_delta
 
 # Shares of mu^2 (Gaussian noise) or of epsilon (pure): row norms, moments, labels.
 SHARES: dict[Noise, tuple[float, float, float]] = {
-    "gaussian": (0.02, 0.10, 0.05),
+    "gaussian": (0.01, 0.08, 0.03),
     "pure": (0.04, 0.12, 0.08),
 }
-PURE_SHARE, DECLARED_SHARE = 0.3, 0.15
-"""Of the curvature: of a pure epsilon, and of mu^2 where rows have a declared norm."""
-LEAST, LARGEST = 0.1, 0.4
-"""Between these lies the share of mu^2 where rows are standardised."""
+# Of the curvature: of a pure epsilon; of mu^2 at least, at least with a declared norm, and at most.
+PURE_SHARE, LOG_ODDS_PURE_SHARE = 0.4, 0.5
+LEAST, DECLARED_SHARE = 0.1, 0.15
+LARGEST, LOG_ODDS_LARGEST = 0.4, 0.5
 CLIP, COLUMN = 0.8, 2.0
 WIDENS = 16.0
 """Caps of squares are wider than usual only from so many times the usual n mu / p on: what a cap
 cuts off is no bias here, and a wide one needs noise in proportion."""
 SOLUTION_SIZE = 3.0
 """Expected size of log-odds, in units of the clip norm."""
+SHORTER, LOG_ODDS_SHORTER = 0.5, 0.35
+"""The ridge is chosen as for a solution so much shorter: what it pulls is put back, so a larger one
+costs little, and noise is smaller beside it."""
 
 
 @dataclass(frozen=True)
@@ -172,16 +175,14 @@ class WithIntervals(Solver):
         share: float = choices.pop("share", _share(facts, budget, noise))
         scaled = facts.problem.column_bounds is not None
         shares = (*(SHARES[noise] if scaled else SHARES[noise][2:]), share)
-        first = len(shares) - 2
-        shares = (*shares[:first], *(part / facts.repeats for part in shares[first:]))
-        multipliers, kinds = noise_for(budget, noise, shares)
-        prior = (*kinds[:first], *kinds[first:] * facts.repeats)
+        multipliers, prior = noise_for(budget, noise, shares)
         *scaling, labels, curvature = multipliers
         q = facts.p
         widths = (*((1, 2 * (q - 1)) if scaled else ()), 2, q * (q + 1))
         wish = choose_for_all(choices.get("discrete_noise"), facts, noise, multipliers, widths)
         choices["discrete_noise"] = wish
         loss, size = self._typical(facts, plenty, clip)
+        size *= LOG_ODDS_SHORTER if isinstance(facts.problem.loss, Logistic) else SHORTER
         inner = replace(
             facts,
             problem=Problem(loss, data_norm=1.0, theta_norm=size),
@@ -189,7 +190,7 @@ class WithIntervals(Solver):
         )
         last = objective_settings(self.name, inner, budget, {"noise": noise, **choices})
         return IntervalSettings(
-            **{**vars(last), "passes": last.passes * facts.repeats + 5},
+            **{**vars(last), "passes": last.passes + 5},
             norm_multiplier=scaling[0] if scaled else None,
             moment_multiplier=scaling[1] if scaled else None,
             label_multiplier=labels,
@@ -228,26 +229,8 @@ class WithIntervals(Solver):
         settings: IntervalSettings,
         tick: Tick = no_tick,
     ) -> Answer:
-        """One standardisation for all models: they share their rows."""
-        row_map = self._map(oracles[0], gate, problem, settings)
-        found = []
-        for done, oracle in enumerate(oracles, 1):
-            found.append(self._one(oracle, gate, problem, settings, row_map))
-            tick(done, len(oracles))
-        thetas = [sandwich.value for sandwich, _ in found]
-        one, lipschitz = found[0]
-        inference = one if len(found) == 1 else None
-        return Answer(thetas, row_map, math.inf, lipschitz=lipschitz, inference=inference)
-
-    def _one(
-        self,
-        oracle: Oracle,
-        gate: Gate,
-        problem: Problem,
-        settings: IntervalSettings,
-        row_map: RowMap,
-    ) -> tuple[Sandwich, float]:
-        """The released minimiser with its second moments, and the largest slope."""
+        (oracle,) = oracles
+        row_map = self._map(oracle, gate, problem, settings)
         standard = self._standard(oracle, gate, problem, settings)
         row_map = replace(
             row_map, label_centre=standard.centre, label_scale=standard.scale, shortening=0.0
@@ -297,9 +280,15 @@ class WithIntervals(Solver):
             records=settings.n,
             quadratic=isinstance(problem.loss, Squared),
             pure=pure,
+            pull=settings.regularisation,
+            reach=_longest(problem.loss, standard)
+            * (math.sqrt(q) if settings.norm_multiplier is None else row_map.clip_norm),
             reported=Linear(back, shift),
         )
-        return sandwich, loss.lipschitz
+        tick(1, 1)
+        return Answer(
+            [sandwich.value], row_map, math.inf, lipschitz=loss.lipschitz, inference=sandwich
+        )
 
     def _map(
         self, oracle: Oracle, gate: Gate, problem: Problem, settings: IntervalSettings
@@ -367,21 +356,27 @@ class _Moments:
     sensitivity: float
 
 
+def _longest(loss: Loss, standard: Standard) -> float:
+    """In units of the clip norm; a declared one is taken for that of as many standardised columns
+    as there are."""
+    return LONGEST_SQUARES * standard.size if isinstance(loss, Squared) else LONGEST
+
+
 def _widening(problem: Problem, plenty: float) -> float:
     return plenty / WIDENS if isinstance(problem.loss, Squared) else plenty
 
 
 def _share(facts: Facts, budget: Budget, noise: Noise) -> float:
     """Of the curvature: as much as makes its noise matter little at a correlation of .8."""
+    log_odds = isinstance(facts.problem.loss, Logistic)
     if noise == "pure":
-        return PURE_SHARE
-    if facts.problem.column_bounds is None:
-        return DECLARED_SHARE
+        return LOG_ODDS_PURE_SHARE if log_odds else PURE_SHARE
     q, mu = facts.p, gaussian_mu(budget.epsilon, budget.delta) / facts.relation_factor
-    least, more = (0.12, 0) if isinstance(facts.problem.loss, Squared) else (0.06, 2)
+    least, more = (0.04, 4) if log_odds else (0.07, 0)
     # The Hessian's noise relative to its least eigenvalue.
     relative = (q + more) * math.sqrt(2.5 * q) / (least * facts.n * mu)
-    return float(np.clip(relative**2, LEAST, LARGEST))
+    low = DECLARED_SHARE if facts.problem.column_bounds is None else LEAST
+    return float(np.clip(relative**2, low, LOG_ODDS_LARGEST if log_odds else LARGEST))
 
 
 def _ridge(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -120,6 +121,7 @@ def _start_gap(facts: Facts, l1: float, few: int, far: float, start: np.ndarray)
     return gap + penalty
 
 
+@lru_cache(maxsize=256)
 def _fall(loss: Loss, margin: float, label: float) -> float:
     """How far a convex loss falls from margin 0 to its least within so large margins."""
 

@@ -18,7 +18,7 @@ def refuse_unless_ordered(name: str, facts: Facts) -> str | None:
 
 
 def phases(n: int) -> Iterator[int]:
-    """Records of each phase: half of those left, as the oracle cuts them."""
+    """Records of each phase: half of those left."""
     while n >= 2:
         yield n // 2
         n -= n // 2
