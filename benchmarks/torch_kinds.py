@@ -528,7 +528,7 @@ def cell(
 ) -> tuple[str, str]:
     """A verdict and its reason."""
     torch.manual_seed(0)
-    model = build()
+    model = build().to(device)
     x = SHAPES[shape]() if isinstance(shape, str) else torch.randn(COUNT, *shape)
     half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(way.removeprefix("compile "))
     if half is None:

@@ -19,7 +19,9 @@ from privopt.noise.source import SecureSource
 from privopt.privacy.budget import Refused
 from privopt.torch.by_example import Part
 from privopt.torch.clip import Clip
+from privopt.torch.gradients import slopes
 from privopt.torch.losses import (
+    BY_ITSELF,
     LossFunction,
     border,
     check_count,
@@ -156,10 +158,7 @@ class Engine:
                 check_history(losses)
                 if uses_by_itself(losses, edges, self.parameters):
                     if not any(isinstance(unit, Layer) for unit in self.units):
-                        raise Refused(
-                            "the loss uses a parameter of the model by itself, which no clip "
-                            "covers: a penalty on weights is free as the optimizer's weight_decay."
-                        )
+                        raise Refused(BY_ITSELF)
                     self.run_example_by_example()
                     return self.clipped(loss, inputs, keywords, targets, count, None, weights)
             self.losses = losses.detach()
@@ -168,7 +167,7 @@ class Engine:
                     check_rows(losses, border(losses, edges, output), room >= WIDE_MARGIN)
                 # One gradient of ones: each example's loss depends on that example alone.
                 ones = torch.ones_like(losses)
-                found = torch.autograd.grad(losses, edges, ones, allow_unused=True)
+                found = slopes(losses, edges, ones)
             if fresh:
                 check_half(loss, losses, output, targets)
                 check_exchanged(loss, output, targets, count, self)

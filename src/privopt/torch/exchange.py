@@ -25,6 +25,7 @@ from privopt.noise import Generator
 from privopt.noise.random_numbers import luck, same_random_numbers
 from privopt.privacy.budget import Refused
 from privopt.torch.contents import content
+from privopt.torch.gradients import slopes
 from privopt.torch.reachable import Reachable
 from privopt.torch.rounding import WIDE_MARGIN
 from privopt.torch.structure import same_values
@@ -147,7 +148,7 @@ def _first(exchange: Exchange) -> Tensor:
     return torch.arange(len(exchange.staying), device=exchange.staying.device)
 
 
-def _tried(run: Callable[[], Tensor]) -> Tensor | None:
+def _tried(run: Callable[[], Tensor | None]) -> Tensor | None:
     try:
         return run()
     except Refused:
@@ -259,8 +260,8 @@ def loss_moves(
             ends = [x for x in tree_leaves(out) if isinstance(x, Tensor) and x.requires_grad]
             with kept(loss), same_random_numbers(device, seed), torch.enable_grad():
                 losses = own(out, *goals)
-                slopes = torch.autograd.grad(losses.sum(), ends, allow_unused=True)
-            found = [losses.detach(), *[g for g in slopes if g is not None]]
+                turned = slopes(losses.sum(), ends)
+            found = [losses.detach(), *[g for g in turned if g is not None]]
             return [x[exchange.staying] for x in found]
 
         try:

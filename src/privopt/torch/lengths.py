@@ -64,7 +64,7 @@ class Lengths:
                     lambda x, rows=rows: x[rows.to(x.device)] if isinstance(x, Tensor) else x,
                     self.cut(given, length),
                 )
-                yield Asked(asked.loss, *cut, len(rows))
+                yield Asked(asked.loss, cut[0], cut[1], cut[2], len(rows))
 
     def _own(self, tensors: list[Tensor]) -> Tensor:
         """How much of each row is more than what it repeats to its end, and one of that."""

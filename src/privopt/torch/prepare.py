@@ -181,9 +181,14 @@ def make_private(
     set in each) S_t is the sum over all of them, and each coordinate of it is given noise once, by
     the process that owns it: together they release one Gaussian of the whole vector.
     """
-    counts = {"epochs": epochs, "microbatch": microbatch, "views": views, "repeats": repeats}
+    counts: dict[str, Any] = {
+        "epochs": epochs,
+        "microbatch": microbatch,
+        "views": views,
+        "repeats": repeats,
+    }
     for name, value in counts.items():
-        if value is not None and not (isinstance(value, Integral) and value >= 1):
+        if value is not None and not (isinstance(value, Integral) and int(value) >= 1):
             raise ValueError(f"{name} must be a positive integer, got {value!r}.")
     if not isinstance(compile, (bool, str)):
         raise ValueError(f"compile must be True, False or the name of a backend, got {compile!r}.")

@@ -326,9 +326,10 @@ class PrivateTraining(Resumable):
         """Try the model on made-up inputs, once for each way in which it is called."""
         key = self._manner(inputs, keywords)
         if key not in self._probed:
-            ways = [(inputs, keywords)]
+            given: Any = inputs, keywords
+            ways: list[Any] = [given]
             if self._lengths is not None:
-                ways = [self._lengths.cut(ways[0], one) for one in self._lengths.all]
+                ways = [self._lengths.cut(given, one) for one in self._lengths.all]
             for _ in range(len(ways) + 1):  # what one length has settled is tried with the others
                 before = self._engine.shape()
                 for way in ways:

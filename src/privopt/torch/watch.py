@@ -122,7 +122,7 @@ class Watch:
         try:
             few = tree_map(cut, given)
             with _undone(engine, loss):
-                check_batch(engine, loss, *few, size)
+                check_batch(engine, loss, few[0], few[1], few[2], size)
         except Refused:
             raise
         except Exception:
