@@ -1,8 +1,9 @@
 """Federated learning of a recurrent net: next character of Shakespeare's roles by an LSTM, one role
 a person, after the experiment of Kairouz et al. (2021) as far as two cores carry it.
 
-Utility against report goal at one epsilon for a role: trees with restarts, banded and BLT noise and
-independent noise under a rule of participation, and DP-FedAvg with Poisson sampling.
+Utility against report goal at epsilon 8 for a role, and at one goal for epsilon 2: trees with
+restarts, banded and BLT noise and independent noise under a rule of participation, and DP-FedAvg
+with Poisson sampling. Arguments: the budgets to run, if not all; ``plot`` draws what there is.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from benchmarks.measure import RESULTS, Figure, console, report
 from privopt.federated import SGD, Server
 from privopt.noise import SilentSource
 
-EPSILON, DELTA, SEEDS, ROUNDS = 8.0, 1e-4, 3, 128
+DELTA, SEEDS, ROUNDS = 1e-4, 3, 128
 GOALS = (25, 50, 100)
+POINTS = {8.0: GOALS, 2.0: GOALS[-1:]}
+ROWS = RESULTS / "federated_lstm_rows.json"
 HIDDEN, LENGTH, LINES, BATCH = 64, 40, 8, 4
 CLIP, LOCAL_RATE = 0.5, 2.0
 RATES = ((1.0, 0.9), (0.3, 0.9))
@@ -159,32 +162,27 @@ def trained(
     return scores(late / (ROUNDS // 4))
 
 
-def utility() -> list[dict[str, Any]]:
-    """All points; the rate of the server is chosen for each noise on another seed, and that choice
+def utility(epsilon: float | None, noise: str, goals: tuple[int, ...]) -> list[dict[str, Any]]:
+    """One line of points; the rate of the server is chosen for it on another seed, and that choice
     is not paid for."""
-    rows = []
-    for noise in (*NOISES, None):
-        epsilon = None if noise is None else EPSILON
-        named = noise or "independent"
-        tried = [trained(named, epsilon, TUNED_AT, rate, 1000)[0] for rate in RATES]
-        rate = RATES[int(np.argmin(np.nan_to_num(tried, nan=np.inf)))]
-        for goal in GOALS:
-            seeds = range(SEEDS if epsilon else 1)
-            runs = np.array([trained(named, epsilon, goal, rate, seed) for seed in seeds])
-            (loss, hits), (loss_spread, hits_spread) = runs.mean(axis=0), runs.std(axis=0)
-            rows.append(
-                {
-                    "noise": noise or "none", "goal": goal, "rate": rate,
-                    "loss": loss, "loss_spread": loss_spread,
-                    "accuracy": hits, "accuracy_spread": hits_spread,
-                }
-            )  # fmt: skip
-            console.print(
-                f"{noise or 'without noise':20s} goal {goal:4d}: loss {loss:.3f} +- "
-                f"{loss_spread:.3f}, accuracy {hits:.4f} +- {hits_spread:.4f} at {rate}"
-            )
-            sys.stdout.flush()
-            (RESULTS / "federated_lstm_rows.json").write_text(json.dumps(rows, indent=1))
+    tried = [trained(noise, epsilon, TUNED_AT, rate, 1000)[0] for rate in RATES]
+    rate, rows = RATES[int(np.argmin(np.nan_to_num(tried, nan=np.inf)))], []
+    for goal in goals:
+        seeds = range(SEEDS if epsilon else 1)
+        runs = np.array([trained(noise, epsilon, goal, rate, seed) for seed in seeds])
+        (loss, hits), (loss_spread, hits_spread) = runs.mean(axis=0), runs.std(axis=0)
+        rows.append(
+            {
+                "epsilon": epsilon, "noise": noise if epsilon else "none", "goal": goal,
+                "rate": rate, "loss": loss, "loss_spread": loss_spread,
+                "accuracy": hits, "accuracy_spread": hits_spread,
+            }
+        )  # fmt: skip
+        console.print(
+            f"epsilon {epsilon} {noise:20s} goal {goal:4d}: loss {loss:.3f} +- {loss_spread:.3f}, "
+            f"accuracy {hits:.4f} +- {hits_spread:.4f} at {rate}"
+        )
+        sys.stdout.flush()
     return rows
 
 
@@ -194,7 +192,7 @@ def plot(rows: list[dict[str, Any]]) -> None:
     picture = Picture(figsize=(9, 3.8), layout="constrained")
     for axes, what in zip(picture.subplots(1, 2), ("accuracy", "loss"), strict=True):
         for noise in (*NOISES, "none"):
-            mine = [row for row in rows if row["noise"] == noise]
+            mine = [row for row in rows if row["noise"] == noise and row["epsilon"] in (8.0, None)]
             style = {"none": "k:", **dict.fromkeys(SAMPLED, "--")}.get(noise, "-")
             label = "without noise" if noise == "none" else noise
             axes.errorbar(
@@ -209,7 +207,7 @@ def plot(rows: list[dict[str, Any]]) -> None:
         axes.set(xlabel="report goal", ylabel=f"{what} on other roles", xscale="log")
         axes.set_xticks(GOALS, [str(goal) for goal in GOALS])
         axes.minorticks_off()
-    picture.axes[0].set_title(f"LSTM, epsilon {EPSILON:g} for a role")
+    picture.axes[0].set_title("LSTM, epsilon 8 for a role")
     picture.axes[1].legend(fontsize="small")
     picture.savefig(RESULTS / "federated_lstm.png", dpi=120)
 
@@ -217,22 +215,29 @@ def plot(rows: list[dict[str, Any]]) -> None:
 def main(arguments: list[str]) -> None:
     torch.set_num_threads(1)
     RESULTS.mkdir(exist_ok=True)
+    rows: list[dict[str, Any]] = json.loads(ROWS.read_text()) if ROWS.exists() else []
     if "plot" in arguments:
-        plot(json.loads((RESULTS / "federated_lstm_rows.json").read_text()))
+        plot(rows)
         return
-    start = time.perf_counter()
-    rows = utility()
+    start, wanted = time.perf_counter(), [float(one) for one in arguments] or list(POINTS)
+    for epsilon in (*wanted, *([None] if 8.0 in wanted else [])):
+        rows = [row for row in rows if row["epsilon"] != epsilon]
+        for noise in NOISES if epsilon else ("independent",):
+            rows += utility(epsilon, noise, POINTS[epsilon or 8.0])
+            ROWS.write_text(json.dumps(rows, indent=1))
     plot(rows)
-    at = {(row["noise"], row["goal"]): row["loss"] for row in rows}
+    at = {(row["epsilon"], row["noise"], row["goal"]): row["loss"] for row in rows}
     figures = [
         Figure(
-            f"goal {goal}: banded or BLT over trees (loss)",
-            min(at["banded", goal], at["blt", goal]) / at["tree", goal], 1.0, "<=",
+            f"epsilon {epsilon:g}, goal {goal}: banded or BLT over trees (loss)",
+            min(at[epsilon, "banded", goal], at[epsilon, "blt", goal]) / at[epsilon, "tree", goal],
+            1.0, "<=",
         )
-        for goal in GOALS
+        for epsilon in wanted
+        for goal in POINTS[epsilon]
     ]  # fmt: skip
     figures.append(Figure("all trainings", time.perf_counter() - start, unit="s"))
-    report("federated_lstm", f"A federated LSTM, epsilon {EPSILON:g} per person", figures)
+    report("federated_lstm", "A federated LSTM, privacy per person", figures)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,8 @@ import json
 import time
 import warnings
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +64,7 @@ def main() -> None:
     parser.add_argument("--listed", action="store_true")
     parser.add_argument("--seed", default="")
     parser.add_argument("--only", default=":")
+    parser.add_argument("--processes", type=int, default=1)
     chosen = parser.parse_args()
     first, _, last = chosen.only.partition(":")
     part = slice(int(first or 0), int(last) if last else None)
@@ -72,21 +75,27 @@ def main() -> None:
         ("listed", chosen.listed, cases),
     ):
         if wanted or both:
-            figures += judged(name, take()[part], chosen.again)
+            figures += judged(name, take()[part], chosen.again, chosen.processes)
     report("planner_regret", "Regret of the planner", figures)
 
 
-def judged(name: str, taken: Sequence[Case], again: bool) -> list[Figure]:
+def judged(name: str, taken: Sequence[Case], again: bool, processes: int) -> list[Figure]:
     """Measure what has not been measured, and compare."""
     path = RESULTS / f"planner_regret_{name}_cells.json"
     kept = {} if again else read(path)
-    for case in taken:
-        if case.name not in kept:
-            start = time.process_time()
-            kept[case.name] = measure(case)
+    new = [case for case in taken if case.name not in kept]
+    with ProcessPoolExecutor(processes) if processes > 1 else nullcontext() as pool:
+        for case_name, cell, seconds in (pool.map if pool else map)(_timed, new):
+            kept[case_name] = cell
             write(path, kept)
-            console.print(f"measured {case.name} ({time.process_time() - start:.1f} s)")
+            console.print(f"measured {case_name} ({seconds:.1f} s)")
     return summarise(name, taken, kept)
+
+
+def _timed(case: Case) -> tuple[str, Cell, float]:
+    start = time.process_time()
+    cell = measure(case)
+    return case.name, cell, time.process_time() - start
 
 
 # ---------------------------------------------------------------- measuring

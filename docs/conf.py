@@ -50,7 +50,7 @@ autodoc_typehints_description_target = "documented"
 # An optional package that is not installed is replaced by an empty one: the API page always builds.
 autodoc_mock_imports = [
     name
-    for name in ("accelerate", "flwr", "lightning", "plotly", "torch", "transformers")
+    for name in ("accelerate", "flwr", "lightning", "pfl", "plotly", "torch", "transformers")
     if find_spec(name) is None
 ]
 _MockObject.__or__ = _MockObject.__ror__ = lambda self, other: self  # Tensor | None, without torch

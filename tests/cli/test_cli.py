@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
 from typer.testing import CliRunner
 
+import privopt
 from privopt import Certificate
 from privopt.cli import app
 from privopt.solvers import catalogue
@@ -335,3 +337,10 @@ def test_demo_without_matplotlib_says_how_to_get_it(tmp_path, monkeypatch):
     assert (tmp_path / "certificate.json").exists()
     assert not (tmp_path / "accuracy.png").exists()
     assert f"plot: {tmp_path}" not in text_of(result)
+
+
+def test_the_module_is_the_command():
+    found = subprocess.run(
+        [sys.executable, "-m", "privopt", "--version"], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip().endswith(privopt.__version__)

@@ -270,7 +270,12 @@ API = re.findall(r"^   (privopt[\w.]*)$", (DOCS / "api.md").read_text(), re.MULT
 
 @pytest.mark.parametrize("name", API)
 def test_every_name_of_the_api_page_is_there(name):
-    pkgutil.resolve_name(name)
+    missing = ""
+    try:
+        pkgutil.resolve_name(name)
+    except ImportError as problem:  # what needs another package says how to get it
+        missing = str(problem)
+    assert not missing or re.search(r"needs .*: pip install", missing)
 
 
 def test_the_page_of_theory_names_what_there_is():

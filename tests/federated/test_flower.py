@@ -155,6 +155,80 @@ def test_replies_that_are_double_foreign_old_broken_or_missing():
     assert np.allclose(flat(found.arrays), averaged(counted), atol=1e-6)
 
 
+@pytest.mark.parametrize("noise", ["tree", "honaker", "banded", "blt", "sqrt_toeplitz"])
+def test_every_noise_and_momentum(noise):
+    """DP-FTRLM: without noise, the sums of all updates with momentum."""
+    grid = LocalGrid(client(), range(20))
+    found = strategy(noise=noise, server_optimizer=SGD(1.0, 0.5), rounds=4)
+    found.start(grid, first())
+    model, velocity = np.zeros(6), np.zeros(6)
+    for nodes in grid.asked:
+        model = np.array([*model.astype(np.float32)[:4].tolist(), *model[4:].tolist()])
+        steps = [0.5 * (points(n).mean(axis=0) - model) for n in nodes]
+        mean = sum(s * min(1, 0.5 / np.linalg.norm(s)) for s in steps) / 5
+        velocity = 0.5 * velocity + mean
+        model = model + velocity
+    assert np.allclose(flat(found.arrays), model, atol=1e-6)
+    assert noise in found.certificate().settings["noise"] or noise in ("tree", "honaker")
+
+
+def test_weights_and_metrics_of_clients_are_not_read():
+    """Negative ones, huge ones, and none: the same model."""
+    models = []
+    for weight in (-100.0, 1e9, float("nan"), None):
+
+        def spoil(replies, weight=weight):
+            found = []
+            for reply in replies:
+                record = {} if weight is None else {"num-examples": weight}
+                content = RecordDict(
+                    {"arrays": reply.content["arrays"], "metrics": MetricRecord(record)}
+                )
+                ask = Message(
+                    RecordDict(), int(reply.metadata.src_node_id), MessageType.TRAIN,
+                    group_id=reply.metadata.group_id,
+                )  # fmt: skip
+                found.append(Message(content, reply_to=ask))
+            return found
+
+        found = strategy(min_separation=1, rounds=2)
+        found.start(LocalGrid(client(), range(5), spoil), first())
+        models.append(flat(found.arrays))
+    assert all(np.array_equal(model, models[0]) for model in models)
+
+
+def test_an_answer_that_cannot_be_read_costs_its_sender_the_turn_and_nobody_else():
+    """Bytes that are no array, another type, nothing at all: the round goes on."""
+
+    def spoil(replies):
+        if not replies:
+            return replies
+        found = [replies[0]]
+        good = Array(np.zeros(2))
+        shape = "<f4", (2, 2), "numpy.ndarray"
+        ones = [
+            Array(*shape, b"no"),
+            Array(*shape, b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'shape': (9999999, 9999999), }"),
+            Array("<f4", (2, 2), "torch", b""),
+        ]
+        junk = [RecordDict({"arrays": ArrayRecord({"a": one, "b": good})}) for one in ones]
+        junk.append(RecordDict())
+        for reply, content in zip(replies[1:], junk, strict=True):
+            node, ticket = int(reply.metadata.src_node_id), reply.metadata.group_id
+            ask = Message(RecordDict(), node, MessageType.TRAIN, group_id=ticket)
+            found.append(Message(content, reply_to=ask))
+        return found
+
+    grid, found = LocalGrid(client(), range(5), spoil), strategy(min_separation=1, rounds=2)
+    found.start(grid, first())
+    assert np.allclose(flat(found.arrays), averaged([[n[0]] for n in grid.asked]), atol=1e-6)
+
+
+def test_secure_rounds_have_a_largest_size():
+    with pytest.raises(ValueError, match="min_separation in place of population"):
+        privopt.federated.SecureFTRL(epsilon=1.0, delta=1e-5, population=400)
+
+
 def test_it_goes_on_after_a_restart(tmp_path):
     how = {"checkpoint": tmp_path / "run", "random_state": None}
     grid, before = LocalGrid(client(), range(20)), strategy(**how, server_optimizer=SGD(1.0, 0.5))

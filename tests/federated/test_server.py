@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 import os
 import pickle
+from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations, pairwise, product
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -15,13 +19,13 @@ from privopt.federated import SGD, Adam, Server
 from privopt.federated.clipping import BIT, Clip, Quantile
 from privopt.mechanisms.checkpoint import Checkpoint
 from privopt.noise import SeededSource, SilentSource
-from privopt.privacy.profiles import gaussian_epsilon
+from privopt.privacy.profiles import gaussian_epsilon, gaussian_mu
 
 WIDTH, PEOPLE = 12, range(40)
 NOISES = ["independent", "tree", "honaker", "sqrt_toeplitz", "banded", "blt"]
 
 
-def made(**more):
+def made(width=WIDTH, **more):
     given = {
         "epsilon": 4.0,
         "delta": 1e-5,
@@ -33,7 +37,7 @@ def made(**more):
     }
     if "population" not in more:
         given["min_separation"] = 4
-    return Server(np.zeros(WIDTH), **{**given, **more})
+    return Server(np.zeros(width), **{**given, **more})
 
 
 def update(person, round, size=WIDTH, scale=0.4):
@@ -126,6 +130,23 @@ def test_epsilon_is_that_of_the_worst_pattern_and_no_actual_one_is_worse(noise, 
     assert (certificate.unit, certificate.releases) == ("user", 8)
     if noise == "independent":  # two participations, wherever they are, are the worst
         assert math.sqrt(actual.max()) / multiplier == pytest.approx(worst, rel=1e-6)
+
+
+@pytest.mark.parametrize("noise", ["auto", *NOISES])
+def test_no_pattern_of_any_rule_is_worse(noise):
+    """All small rules: the worst set of rounds by enumeration, from the matrix of the noise."""
+    mu = gaussian_mu(4.0, 1e-5)
+    for rounds, apart, times in product((1, 3, 6), (1, 2, 5), (None, 1, 2)):
+        server = made(rounds=rounds, min_separation=apart, max_participations=times, noise=noise)
+        matrix = server.plan.factorization.encode(np.eye(rounds))
+        gram, most = np.abs(matrix.T @ matrix), min(rounds, times or rounds)
+        worst = max(
+            gram[np.ix_(rows, rows)].sum()
+            for count in range(1, most + 1)
+            for rows in combinations(range(rounds), count)
+            if all(b - a >= apart for a, b in pairwise(rows))
+        )
+        assert server.plan.multiplier * mu >= math.sqrt(worst) * (1 - 1e-9), (rounds, apart, times)
 
 
 def test_a_prefix_costs_less():
@@ -261,6 +282,40 @@ def test_a_server_that_dies_between_noise_and_commit_draws_fresh_noise(tmp_path,
     assert again.certificate().private
 
 
+def test_whatever_the_optimizer_does_a_round_is_released_once(tmp_path):
+    """It is somebody's code, and sees the update once that is written down; whoever goes on lets it
+    see the same."""
+    seen = []
+
+    def fails(model, update):
+        seen.append(update.copy())
+        if len(seen) == 3:
+            raise ZeroDivisionError
+        return model + update
+
+    how = {"checkpoint": tmp_path / "run", "random_state": None, "optimizer": fails}
+    server = made(**how)
+    play(server, 2)
+    server.begin_round(PEOPLE)
+    with pytest.raises(ZeroDivisionError):
+        server.end_round()
+    with pytest.raises(Refused, match="did not finish"):
+        server.begin_round(PEOPLE)
+    again = made(**how)
+    assert again.round == 3
+    assert np.array_equal(seen[2], seen[3])
+    assert np.allclose(again.model, seen[0] + seen[1] + seen[2])
+    assert again.certificate().releases == 3
+
+
+def test_what_cannot_be_noticed_is_assumed(tmp_path):
+    """A folder that somebody brings back, and a process that has none."""
+    lasting, passing = made(checkpoint=tmp_path / "run"), made()
+    for server, words in ((lasting, "brought back to an earlier round"), (passing, "in memory")):
+        assert any(words in line for line in server.certificate().assumptions)
+        assert any("ids are authenticated" in line for line in server.certificate().assumptions)
+
+
 def test_of_two_servers_on_one_checkpoint_one_is_refused(tmp_path):
     first = made(checkpoint=tmp_path / "run")
     play(first, 1)
@@ -385,6 +440,49 @@ def test_an_optimizer_of_ones_own():
         made(optimizer=3)
     moved = Adam(0.1, yogi=True).step(np.zeros(2), np.array([1.0, -1.0]))
     assert np.allclose(moved, [0.1, -0.1], rtol=0.02)
+
+
+# ------------------------------------------------------------ attacks
+def test_threads_do_not_get_a_second_answer_in(monkeypatch):
+    """Eight at a time: the same person, and others; everybody counts once, and clipped."""
+    server = made(random_state=SilentSource(), report_goal=8, width=40_000)
+    asked = server.begin_round(PEOPLE)
+    sent = {person: update(person, 0, size=server.model.size, scale=1.0) for person in asked}
+    ready = Barrier(8)
+
+    def answers(person):
+        ready.wait()
+        return [server.answer(other, sent[other]) for other in (asked[0], person, asked[0])]
+
+    with ThreadPoolExecutor(8) as pool:
+        counted = sum(sum(found) for found in pool.map(answers, asked))
+    assert counted == 8
+    wanted = sum(u * min(1, 0.5 / np.linalg.norm(u)) for u in sent.values()) / 8
+    assert np.allclose(server.end_round(), wanted, atol=1e-6)
+
+
+def test_a_person_who_is_listed_twice_gets_no_second_coin():
+    """Two spellings of one id: sampled twice, a person is in the batch twice as often."""
+    server = made(population=40, noise="independent")
+    for twice in (["ada", "ben", " ADA"], [7, 8, 7]):
+        with pytest.raises(Refused, match="twice in one round"):
+            server.begin_round(twice)
+    assert server.people.times == 0
+
+
+def test_sizes_of_sampled_batches_are_secret(tmp_path):
+    """They say who was drawn: of a file that anybody may read they are no part."""
+    files = []
+    for seed in (0, 1):
+        folder = tmp_path / str(seed)
+        server = made(population=40, noise="independent", checkpoint=folder, random_state=seed)
+        play(server, 3)
+        readable = [p for p in folder.rglob("*") if p.is_file() and p.stat().st_mode & 0o044]
+        (record,) = readable
+        head = json.loads(record.read_bytes().split(b"\n")[1])
+        files.append({key: value for key, value in head.items() if key != "nonce"})
+        assert server.people.times
+    assert files[0] == files[1]
 
 
 # ------------------------------------------------------------ bad input

@@ -23,9 +23,11 @@ from privopt.losses import (
     Squared,
 )
 from privopt.mechanisms import Gate, ObjectivePerturbation
+from privopt.mechanisms import objective_perturbation as module
 from privopt.noise import SeededSource, SilentSource, rounded
 from privopt.numerics import newton as minimiser
 from privopt.oracle import Oracle, RowBounds
+from privopt.oracle.sealed import KEY
 from privopt.privacy import Refused
 from privopt.privacy.kinds import GaussianKind, ObjectiveGaussian, Pure
 
@@ -335,3 +337,28 @@ def test_a_centre_of_the_wrong_length_fails_without_a_word_about_the_data():
             ObjectivePerturbation("pure", 1.0, 1.0, 1e-6, 1.0, centre=(1.0, 2.0, 3.0)),
             over(np.eye(2), np.ones(2), Logistic()),
         )
+
+
+@pytest.mark.parametrize("method", ["newton", "gradient"])
+def test_a_quarter_of_the_tolerance_is_left_to_the_rounding_of_the_noise(monkeypatch, method):
+    """The mask pays for the whole tolerance: minimising may use three quarters of it."""
+    asked = []
+    surely, mapped = module.minimise_surely, module.mapped_below
+
+    def minimised(payload, *, gradient_norm, **how):
+        asked.append(gradient_norm)
+        return surely(payload, gradient_norm=gradient_norm, **how)
+
+    def below(problem, domain, theta, smoothness, distance):
+        asked.append(distance * problem.strong)
+        return mapped(problem, domain, theta, smoothness, distance)
+
+    monkeypatch.setattr(module, "minimise_surely", minimised)
+    monkeypatch.setattr(module, "mapped_below", below)
+    X = np.random.default_rng(0).normal(size=(50, 3)) / 4
+    sealed = over(X, np.ones(50), Logistic())
+    tolerance = 1e-3
+    mechanism = ObjectivePerturbation("gaussian", 1.0, 2.0, tolerance, 0.1, method=method)
+    mechanism.run(sealed.open(KEY), sealed.sensitivity, SeededSource(0))
+    assert asked
+    assert max(asked) <= 0.75 * tolerance * (1 + 1e-12)

@@ -148,8 +148,8 @@ def evaluation() -> Iterator[Mutant]:
     yield Mutant(
         one + "noise for one record of a user",
         ((evaluate_module, "_noise", lambda layout, budget, group: _NOISE(layout, budget, 1)),
-         (import_module("privopt.mechanisms.run"), "grouped", lambda spend, size: spend),
-         (import_module("privopt.privacy.certificate"), "grouped", lambda spend, size: spend)),
+         (import_module("privopt.mechanisms.run"), "grouped", lambda spend, *_, **how: spend),
+         (import_module("privopt.privacy.certificate"), "grouped", lambda spend, *_, **how: spend)),
         declared,
         "charge",
     )  # fmt: skip

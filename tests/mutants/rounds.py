@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from itertools import combinations
+from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -17,9 +21,10 @@ from privopt.audit.trainings import federated_rounds
 from privopt.federated.clipping import Clip
 from privopt.federated.participations import Participations
 from privopt.federated.server import Server
+from privopt.mechanisms.checkpoint import Checkpoint
 from privopt.noise import SeededSource, SilentSource
 from privopt.oracle.contributions import Contributions
-from privopt.privacy import Budget, Participation
+from privopt.privacy import Budget, Participation, Refused
 from privopt.privacy.profiles import gaussian_mu
 
 from .mutant import Mutant
@@ -106,6 +111,79 @@ def noise_of_rounds() -> str | None:
     return None
 
 
+def written_before_it_is_shown() -> str | None:
+    """An optimizer is somebody's code: what it sees was written down."""
+    written: list[int] = []
+    seen: list[int] = []
+
+    def step(model: np.ndarray, update: np.ndarray) -> np.ndarray:
+        seen.append(len(written))
+        return model + update
+
+    def saves(self: Checkpoint, *arguments: Any) -> None:
+        written.append(len(seen))
+
+    with TemporaryDirectory() as folder, patch.object(Checkpoint, "save", saves):
+        server = made(optimizer=step, checkpoint=folder)
+        server.begin_round(range(8))
+        server.end_round()
+    return None if seen == [1] else "the optimizer sees a round that is not written down"
+
+
+def one_coin_for_each() -> str | None:
+    """Two spellings of one id among those who can be reached."""
+    server = made(min_separation=None, population=8, noise="independent", random_state=0)
+    try:
+        server.begin_round(["ada", "ben", "Ada "])
+    except Refused:
+        return None
+    return "somebody has two coins"
+
+
+def one_thread_at_a_time() -> str | None:
+    """A second answer comes while the first is being looked at."""
+    server = made()
+    person, *_ = server.begin_round(range(8))
+    name, counted = server.people._names, []
+
+    def looking(people: Any) -> Any:
+        found = name(people)
+        time.sleep(0.02)
+        return found
+
+    def answers() -> None:
+        counted.append(server.answer(person, np.zeros(3)))
+
+    server.people._waiting = Slow(server.people._waiting)
+    with patch.object(server.people, "_names", looking):
+        threads = [Thread(target=answers) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return None if sum(counted) == 1 else f"{sum(counted)} answers of one person count"
+
+
+class Slow(set[str]):
+    """Whoever looks into it waits a little."""
+
+    def __contains__(self, name: object) -> bool:
+        found = super().__contains__(name)
+        time.sleep(0.02)
+        return found
+
+
+def _seen_first(self: Server) -> np.ndarray:
+    step = self.optimizer.step
+
+    def early(*arguments: Any, **named: Any) -> Any:
+        step(self.model.copy(), np.zeros_like(self.model))
+        return _SECRET(*arguments, **named)
+
+    with patch.object(server_module, "secret_of", early):
+        return _END(self)
+
+
 def _far(lengths: Any, bound: float, dimension: int) -> Any:
     return np.ones_like(lengths)
 
@@ -135,7 +213,8 @@ def _as_one(neighbouring: Any) -> int:
     return 1
 
 
-_ANSWER, _ADD = Server.answer, Contributions.add
+_ANSWER, _ADD, _END = Server.answer, Contributions.add, Server.end_round
+_SECRET = server_module.secret_of
 
 
 def rounds() -> Iterator[Mutant]:
@@ -143,8 +222,8 @@ def rounds() -> Iterator[Mutant]:
         "an update is added up twice": (Contributions, "add", _twice),
         "steps of half the size": (Contributions, "add", _finer),
     }
-    for name, patch in replayed.items():
-        yield Mutant(f"rounds: {name}", (patch,), replayed_rounds, "replay")
+    for name, bug in replayed.items():
+        yield Mutant(f"rounds: {name}", (bug,), replayed_rounds, "replay")
     both = (contributions_module, "shorten", _far), (Clip, "unit", _uncut)
     yield Mutant("rounds: updates are not clipped", both, replayed_rounds, "replay")
     yield Mutant(
@@ -159,6 +238,24 @@ def rounds() -> Iterator[Mutant]:
         answers_count_once,
         "log",
     )
+    for name, patch_of, check in (
+        (
+            "the optimizer sees a round before it is written down",
+            (Server, "end_round", _seen_first),
+            written_before_it_is_shown,
+        ),
+        (
+            "who is listed twice has two coins",
+            (Participations, "refuse_twice", lambda self, people: self._names(people)),
+            one_coin_for_each,
+        ),
+        (
+            "threads do not wait for each other",
+            (Server, "answer", Server.answer.__wrapped__),
+            one_thread_at_a_time,
+        ),
+    ):
+        yield Mutant(f"rounds: {name}", (patch_of,), check, "log")
     yield Mutant(
         "rounds: divided by the answers that came",
         ((Server, "answer", _by_answers),),

@@ -19,7 +19,7 @@ from privopt.privacy.amplified import compare_bands
 from privopt.privacy.factorizations.dense import Dense, DenseOptimal, FullHonaker
 from privopt.privacy.factorizations.factorization import UNIT
 from privopt.privacy.factorizations.tree import Tree, _complete_nodes
-from privopt.privacy.filters import EPSILON_UNITS, Remaining, rest
+from privopt.privacy.filters import EPSILON_UNITS, MOST, Remaining, _up, rest
 from privopt.privacy.groups import of_group
 from privopt.privacy.kinds import (
     BoundedRange,
@@ -239,6 +239,12 @@ def test_the_rest_of_a_budget_is_the_largest_fit_that_is_still_admitted(composit
     epsilon, delta = rest(budget, left)
     assert (1 - 1e-6) * expected <= epsilon <= (1 + 1e-12) * expected
     assert (1 - 1e-6) * 1e-6 <= delta <= 1e-6
+
+
+def test_amounts_beyond_every_total_stay_beyond_it():
+    for amount in (math.inf, 1e300, MOST / EPSILON_UNITS * 1.01):
+        assert _up(amount, EPSILON_UNITS) == MOST + 1
+    assert _up(1.0000000000001, EPSILON_UNITS) == EPSILON_UNITS + 1
 
 
 def test_nothing_is_left_of_a_budget_that_was_exceeded_by_rounding():

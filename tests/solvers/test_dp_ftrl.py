@@ -351,3 +351,67 @@ def test_an_order_shared_by_several_models():
     _, certificate = execute(plan, [first, first.labelled(-y)], source)
     assert certificate.epsilon == pytest.approx(1.0, rel=1e-6)
     assert certificate.cells == 6
+
+
+# ---------------------------------------------------------------- trees that start anew
+@pytest.mark.parametrize("noise", ["tree", "honaker"])
+@pytest.mark.parametrize("completion", [False, True])
+def test_restarts_are_charged_by_the_noise_of_all_trees(noise, completion):
+    """mu^2 of a record in block j of every pass is 1' (cov of the steps' noise)^-1 1, written down
+    from the noise itself: one stream driven by each fresh number alone."""
+    facts = Facts(Problem(Logistic(), L2Ball(1.0)), 60, 2, "zero_out")
+    budget, epochs, blocks = Budget(1.0, 1e-6), 3, 5
+    settings = SOLVER.settings(
+        facts, budget, noise=noise, epochs=epochs, batch_size=12, restart_every=1,
+        completion=completion,
+    )  # fmt: skip
+    steps, drawn = epochs * blocks, epochs * blocks + (epochs - 1 if completion else 0)
+    columns = []
+    for fresh in range(drawn):
+        count = iter(range(drawn))
+        stream = settings.factorization.stream()
+        draw = lambda count=count, fresh=fresh: np.array([float(next(count) == fresh)])  # noqa: E731
+        columns.append([float(stream.next(draw)[0]) for _ in range(steps)])
+    noise_of = np.array(columns).T
+    inverse = np.linalg.inv(noise_of @ noise_of.T)
+    worst = 0.0
+    for block in range(blocks):
+        pattern = np.zeros(steps)
+        pattern[block::blocks] = 1.0
+        worst = max(worst, float(pattern @ inverse @ pattern))
+    found = settings.noise_multiplier * gaussian_mu(1.0, 1e-6) / math.sqrt(worst)
+    # A root that was completed is charged as if it were seen alone; the next step hides it.
+    assert 1 - 1e-9 <= found <= (1.25 if completion else 1 + 1e-9)
+    assert not settings.discrete_noise
+
+
+def test_restarts_run_and_are_certified():
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(400, 3))
+    y = np.where(X[:, 0] + 0.2 * rng.normal(size=400) > 0, 1.0, -1.0)
+    problem = Problem(Logistic(), L2Ball(3.0))
+    how = {"solver": "dp_ftrl", "epochs": 3, "batch_size": 50, "noise": "tree", "random_state": 0}
+    found = solve(problem, X, y, budget=Budget(8.0, 1e-6), restart_every=1, completion=True, **how)
+    assert found.certificate.releases == 24
+    assert found.plan.settings.completion
+    one = solve(problem, X, y, budget=Budget(8.0, 1e-6), **how)
+    assert found.plan.settings.noise_multiplier != one.plan.settings.noise_multiplier
+    assert found.theta[0] > 0.3
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"completion": True}, "give restart_every"),
+        ({"restart_every": 1, "noise": "blt"}, 'noise="tree" or noise="honaker"'),
+        ({"restart_every": 0, "noise": "tree"}, "positive"),
+        (
+            {"restart_every": 1, "noise": "tree", "discrete_noise": True},
+            "discrete_noise=True needs",
+        ),
+    ],
+)
+def test_restarts_that_are_refused(how, words):
+    facts = Facts(Problem(Logistic(), L2Ball(1.0)), 60, 2, "zero_out")
+    with pytest.raises(ValueError, match=words):
+        SOLVER.settings(facts, Budget(1.0, 1e-6), epochs=2, batch_size=12, **how)

@@ -203,7 +203,7 @@ def test_a_table_that_is_made_again_is_no_statistic():
 
 
 def test_records_of_one_class_alone_refuse_nothing():
-    """Long sequences whose labels are all equal: that a step is refused would tell of the labels."""
+    """Long sequences with one label: that a step is refused would tell of the labels."""
 
     class Last(nn.Module):
         def __init__(self):

@@ -147,6 +147,96 @@ def test_a_user_moves_every_release_by_the_clip_norm_at_most(relation, clipping)
         assert replay(run, replace(pair, first_ids=people, second_ids=people)) == []
 
 
+def trained(**how):
+    """Parameters after all steps, without noise."""
+    model = nn.Linear(4, 1).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(0.1)
+    private = made(model, random_state=SilentSource(), batches="fixed", **how)
+    while not private.finished:
+        for x, y in private.loader:
+            private.step(squared, x, targets=y)
+    return torch.cat([p.detach().flatten() for p in model.parameters()]), private
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"user_clipping": "rows", "microbatch": 5},
+        {"user_clipping": "rows", "compile": "eager"},
+        {"user_clipping": "together", "microbatch": 2},
+        {"user_clipping": "together", "microbatch": 7},
+    ],
+    ids=str,
+)
+def test_pieces_and_graphs_give_the_same_sums(how):
+    whole, _ = trained(user_clipping=how["user_clipping"], epochs=1)
+    found, private = trained(**how, epochs=1)
+    assert torch.allclose(found, whole, atol=1e-9)
+    assert private.users.clipping == how["user_clipping"]
+
+
+@pytest.mark.parametrize("clipping", ["together", "rows"])
+def test_views_of_rows_are_averaged_before_the_clip(clipping):
+    both = torch.stack([X, X + 0.1], dim=1)
+    model = nn.Linear(4, 1).double()
+    parameters, most = list(model.parameters()), CLIP / (1 if clipping == "together" else MOST)
+    private = made(
+        model, (both, Y), user_clipping=clipping, views=2, random_state=SilentSource(),
+        batches="fixed",
+    )  # fmt: skip
+    x, y = next(iter(private.loader))
+    before, total = torch.cat([p.detach().flatten() for p in parameters]), 0.0
+    for rows in private.loader.brought(0):
+        for group in [list(rows)] if clipping == "together" else [[row] for row in rows]:
+            views = [squared(model(both[group, v]), Y[group]).sum() / 2 for v in (0, 1)]
+            flat = torch.cat([g.flatten() for g in torch.autograd.grad(sum(views), parameters)])
+            total = total + flat * min(1.0, most / float(flat.norm()))
+    private.step(squared, x, targets=y)
+    after = torch.cat([p.detach().flatten() for p in parameters])
+    assert torch.allclose(after, before - total / private.expected_batch_size, atol=1e-8)
+
+
+@pytest.mark.parametrize("microbatch", [None, 7])
+def test_the_curve_is_the_mean_over_users_of_the_means_of_their_rows(microbatch):
+    model = nn.Linear(4, 1).double()
+    private = made(
+        model, random_state=SilentSource(), batches="fixed", epochs=1, loss_curve=2.0,
+        microbatch=microbatch,
+    )  # fmt: skip
+    total, count = 0.0, 0
+    for x, y in private.loader:
+        for rows in private.loader.brought(private.steps_done):
+            with torch.no_grad():
+                own = float(squared(model(X[rows]), Y[rows]).mean())
+            total, count = total + min(own, 2.0), count + 1
+        private.step(squared, x, targets=y)
+    (mean,) = private.loss_curve
+    expected = private.expected_batch_size * private.steps
+    assert mean == pytest.approx(total / expected, rel=1e-6)
+
+
+def test_a_user_with_a_curve_moves_a_release_no_further():
+    """Gradient and loss together, replayed on neighbours; noise is wider by half a percent."""
+
+    def run(A, b):
+        data = torch.tensor(A[:, :-1]), torch.tensor(b)
+        model = nn.Linear(A.shape[1] - 1, 1).double()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.zero_()
+        private = made(model, data, A[:, -1].astype(int), loss_curve=1.5, batches="fixed")
+        for x, y in private.loader:
+            private.step(squared, x, targets=y)
+        return [p.detach().numpy() for p in model.parameters()], private.loss_curve
+
+    people = tuple(range(12))
+    for pair in user_pairs("zero_out")[:3]:
+        assert replay(run, replace(pair, first_ids=people, second_ids=people)) == []
+    assert made(loss_curve=1.0).noise_std == pytest.approx(made().noise_std * 1.01**0.5)
+
+
 def test_the_sentence_says_which_is_better():
     assert "up to 1.7 times less noise" in repr(made())
     assert "faster" in repr(made(user_clipping="rows"))
@@ -160,9 +250,10 @@ BAD = [
     ({"user_ids": IDS[:-1]}, "one id for each of the 200 rows"),
     ({"user_ids": [None, *IDS[1:]]}, "missing value"),
     ({"user_clipping": "both"}, "together"),
-    ({"microbatch": 2}, "microbatch is for records"),
-    ({"compile": True}, "compile is for records"),
-    ({"loss_curve": 1.0}, "loss_curve is for records"),
+    ({"compile": True}, "run by themselves, which is not compiled"),
+    ({"loss_curve": 1.0, "user_clipping": "rows"}, "users bring different numbers"),
+    ({"user_ids": [7.5, *IDS[1:].tolist()]}, "user_ids"),
+    ({"user_ids": ["7", *IDS[1:].tolist()]}, "user_ids"),
 ]
 
 

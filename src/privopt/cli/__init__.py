@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from privopt.cli.account import account
@@ -23,6 +25,26 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _tell(wanted: bool) -> None:
+    if wanted:
+        from privopt import __version__
+
+        typer.echo(f"privopt {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    pass
+
+
 app.command()(demo)
 app.command()(plan)
 app.command()(init_bounds)

@@ -9,12 +9,14 @@ from privopt.federated.server import Server
 
 if TYPE_CHECKING:
     from privopt.federated.flower import FTRL, clipping_mod
+    from privopt.federated.pfl import PFLMechanism
     from privopt.federated.secure import SecureFTRL, counting_mod
 
 __all__ = [
     "FTRL",
     "SGD",
     "Adam",
+    "PFLMechanism",
     "Participations",
     "SecureFTRL",
     "Server",
@@ -23,7 +25,8 @@ __all__ = [
     "counting_mod",
 ]
 
-_OF_FLOWER = {
+_ELSEWHERE = {
+    "PFLMechanism": "pfl",
     "FTRL": "flower",
     "clipping_mod": "flower",
     "SecureFTRL": "secure",
@@ -32,12 +35,15 @@ _OF_FLOWER = {
 
 
 def __getattr__(name: str) -> Any:
-    """What needs Flower is loaded when it is asked for."""
-    if name not in _OF_FLOWER:
+    """What needs Flower or pfl-research is loaded when it is asked for."""
+    if name not in _ELSEWHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(import_module(f"privopt.federated.{_OF_FLOWER[name]}"), name)
+        return getattr(import_module(f"privopt.federated.{_ELSEWHERE[name]}"), name)
     except ModuleNotFoundError as problem:
-        if problem.name != "flwr":
-            raise
-        raise ImportError(f"{name} needs Flower: pip install 'privopt[flower]'.") from None
+        if problem.name == "flwr":
+            raise ImportError(f"{name} needs Flower: pip install 'privopt[flower]'.") from None
+        if (problem.name or "").partition(".")[0] == "pfl":
+            wanted = "pip install --no-deps pfl multiprocess dill"
+            raise ImportError(f"{name} needs pfl-research: {wanted}.") from None
+        raise

@@ -49,6 +49,7 @@ class Layout:
         """Refuses arrays that are not those of the model."""
         return np.concatenate([a.ravel() for a in self._found(arrays)], dtype=float)
 
+    @np.errstate(all="ignore")  # a warning that one answer causes would tell of it
     def difference(self, arrays: ArrayRecord, sent: list[np.ndarray]) -> np.ndarray:
         """What an answer adds to the model that was sent, in the model's own precision."""
         found, kind = self._found(arrays), np.result_type(*self._types)
@@ -241,14 +242,14 @@ class FTRL(Strategy):
 
     def _take(self, reply: Message) -> None:
         assert self._layout is not None
-        found = list(reply.content.array_records.values())
         node, ticket = reply.metadata.src_node_id, reply.metadata.group_id
         try:
-            if len(found) != 1:
-                raise ValueError("an answer holds one record of arrays.")
-            self.server.answer(node, self._layout.difference(found[0], self._sent), ticket)
-        except ValueError as problem:
+            (found,) = reply.content.array_records.values()
+            update = self._layout.difference(found, self._sent)
+        except Exception as problem:  # whatever a client sends, the round goes on
             log(WARNING, "\t> An answer of node %d does not count: %s", node, problem)
+        else:
+            self.server.answer(node, update, ticket)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -75,9 +75,7 @@ class Participations:
 
     def ask(self, people: Sequence[Any], round: int) -> None:
         """Enter people as asked; once this returns, and not before, they may be asked."""
-        names = self._names(people)
-        if len(set(names)) < len(names):
-            raise Refused("a person would be asked twice in one round: each has one answer.")
+        names = self.refuse_twice(people)
         if not all(self._free(name, round) for name in names):
             raise Refused(
                 "a person would be asked more often, or sooner again, than the rule allows: "
@@ -89,6 +87,13 @@ class Participations:
                 self._write({"round": round, "asked": names})
         self._enter(names, round)
         self._waiting = set(names)
+
+    def refuse_twice(self, people: Sequence[Any]) -> list[str]:
+        """Their names; refuses a person who is there twice."""
+        names = self._names(people)
+        if len(set(names)) < len(names):
+            raise Refused("a person is there twice in one round: each has one turn, one answer.")
+        return names
 
     def answered(self, person: Any) -> bool:
         """Whether an answer counts: the first of somebody who was asked in the open round."""

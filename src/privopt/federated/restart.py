@@ -15,10 +15,11 @@ NOISE, OPTIMIZER, STREAM = "noise/", "optimizer/", "stream"
 
 
 def secret_of(
-    run: Run, mechanism: Any, optimizer: ServerOptimizer, model: np.ndarray
+    run: Run, mechanism: Any, optimizer: ServerOptimizer, model: np.ndarray, update: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """The noise, and beside it model and optimizer: public, but too long for the record."""
-    kept = {"model": model}
+    """The noise, and beside it the update with the model and the optimizer that it will move:
+    public, but too long for the record."""
+    kept = {"model": model, "update": update}
     kept |= {f"{OPTIMIZER}{k}": np.asarray(v) for k, v in optimizer.state().items()}
     if isinstance(mechanism, CorrelatedGaussian):
         state = run.noise_state(mechanism)
@@ -41,7 +42,15 @@ def go_on(
         state["noise"]["vectors"] = [kept[f"{NOISE}{i}"] for i in range(count)]
         states.append((mechanism, state))
     run.resume(rounds, states)
-    return kept["model"]
+    return moved(optimizer, kept["model"], kept["update"])
+
+
+def moved(optimizer: ServerOptimizer, model: np.ndarray, update: np.ndarray) -> np.ndarray:
+    """The next model."""
+    found = np.asarray(optimizer.step(model.copy(), update.copy()), dtype=float)
+    if found.shape != model.shape:
+        raise ValueError("server_optimizer gives a model of another shape.")
+    return found
 
 
 def refuse_changes(now: dict[str, Any], then: dict[str, Any]) -> None:

@@ -64,6 +64,11 @@ class SecureFTRL(Strategy):
     """
 
     def __init__(self, *, server_optimizer: Any = None, **made: Any) -> None:
+        if made.get("population") is not None:
+            raise ValueError(
+                "sampled rounds have no largest size, and sums modulo 2^32 need one: give "
+                "min_separation in place of population."
+            )
         self._made = {**made, "optimizer": server_optimizer, "secure": True}
         self._server: Server | None = None
         self._shapes: list[tuple[tuple[int, ...], Any]] = []

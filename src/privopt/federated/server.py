@@ -6,17 +6,21 @@ with noise, divides by the public report goal, lets the optimizer move the model
 down, and only then shows it. What one person moves is at most the clip norm, in rounds that the
 rule allows, whoever answers and whatever they say.
 
-Order on disk: people as asked, before they are; once a round is over, noise, model and optimizer in
-one secret file, and last the public record that names the round. A server that dies in between has
-released nothing: who was asked has had a turn, and the round is repeated with fresh noise.
+Order on disk: people as asked, before they are; once a round is over, its noise, the update that it
+released, model and optimizer in one secret file, and last the public record that names the round.
+Only then the optimizer, which may be anybody's code, sees the update; whoever goes on lets it see
+the same again. A server that dies before has released nothing: who was asked has had a turn, and
+the round is repeated with fresh noise.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
+from threading import RLock
 from typing import Any, cast
 
 import numpy as np
@@ -25,7 +29,8 @@ from privopt.federated.clipping import Clip, Quantile
 from privopt.federated.optimizers import optimizer_of
 from privopt.federated.participations import DAMAGED, Participations
 from privopt.federated.plan import check_count, mechanism_for, plan_for
-from privopt.federated.restart import go_on, refuse_changes, secret_of
+from privopt.federated.promises import assumptions_of, promises, settings_of
+from privopt.federated.restart import go_on, moved, refuse_changes, secret_of
 from privopt.ledger import account_for
 from privopt.mechanisms import Run, Steps
 from privopt.mechanisms.checkpoint import Checkpoint, Saved
@@ -37,13 +42,20 @@ from privopt.privacy import Budget, Certificate, Neighbouring, Refused
 from privopt.privacy.budget import records_moved
 
 ROUNDS, PEOPLE = "rounds", "people"  # folders
-PERSON = "each id is one person, and nobody answers for another: ids are authenticated elsewhere"
-AVAILABLE = "who can be reached in a round does not depend on what others hold"
-UNKNOWN = "nobody is asked by another process: the rule is kept in memory, not on disk"
-SECURE = "people clip their updates themselves: the server adds up what it cannot see"
-SECRET = "who was asked in which round stays secret"
+ASKED = "asked"
 AGAIN = "begin again from the checkpoint."
 TWIN = "a server is not copied, since two would release one round: go on from its checkpoint."
+
+
+def alone(method: Callable[..., Any]) -> Any:
+    """One thread at a time: two answers of one person would both be the first."""
+
+    @wraps(method)
+    def waits(self: Server, *arguments: Any, **named: Any) -> Any:
+        with self._lock:
+            return method(self, *arguments, **named)
+
+    return waits
 
 
 class Server:
@@ -148,7 +160,7 @@ class Server:
         moved = float(records_moved(self.budget.neighbouring))
         finer = getattr(self._mechanism, "resolution", None)
         self._grid = None if finer is None else Grid(grid_step(moved, finer), self._width)
-        self.scale, self.round = 1.0, 0
+        self.scale, self.round, self._lock = 1.0, 0, RLock()
         self._sum: Contributions | None = None
         self._unit, self._summed = 1.0, False
         self._open: str | None = None
@@ -182,7 +194,7 @@ class Server:
         declared = Steps(self._declared, self.plan.rounds)
         self._run = Run(self.budget, declared, self._source, what=self.solver)
         if found is not None:
-            refuse_changes(self._settings(), found[1].model["settings"])
+            refuse_changes(promises(self), found[1].model["settings"])
         self.people = Participations(self.plan.rule, None if home is None else home / PEOPLE)
         self._checkpoint: Checkpoint | None = None
         if found is not None:
@@ -216,6 +228,7 @@ class Server:
         """Names the open round: what does not name it answers another."""
         return self._open
 
+    @alone
     def begin_round(self, available: Sequence[Any]) -> list[Any]:
         """Whom to ask, of those who can be reached; they are entered before this returns."""
         self._check_whole()
@@ -232,6 +245,7 @@ class Server:
 
     def _chosen(self, available: list[Any]) -> list[Any]:
         plan, coins = self.plan, self._source.coins
+        self.people.refuse_twice(available)  # who is listed twice would have two coins
         may = self.people.may(available, self.round)
         free = [person for person, free in zip(available, may, strict=True) if free]
         if plan.asking == "poisson":
@@ -249,6 +263,7 @@ class Server:
             return free
         return [free[i] for i in coins.choice(len(free), self.ask, replace=False)]
 
+    @alone
     def answer(self, person: Any, update: np.ndarray, ticket: str | None = None) -> bool:
         """Take a person's update; whether it counts. Late, double and foreign ones do not, nor
         those that name another round."""
@@ -276,6 +291,7 @@ class Server:
             unit = self._adaptive.joined(np.where(np.isfinite(unit), unit, 0.0), fits)
         total.add(unit)
 
+    @alone
     def answered_sum(self, counts: np.ndarray, most: int) -> None:
         """Take the sum of a whole round: integers, each person's of norm ``most`` at most."""
         if not self.secure or self._summed or self._sum is None or self._grid is None:
@@ -289,6 +305,7 @@ class Server:
         self._run.read(lambda: total.add_counts(np.asarray(counts, dtype=np.int64) * each))
         self._unit = each * most * grid.step
 
+    @alone
     def end_round(self) -> np.ndarray:
         """Release the round, write it down, and give the next model."""
         self._check_whole()
@@ -304,15 +321,12 @@ class Server:
             noisy, answers = self._adaptive.parted(noisy)
             scale = self._adaptive.moved(scale, answers, self.report_goal)
         update = noisy * (self.clip_norm / self.report_goal)
-        model = np.asarray(self.optimizer.step(self.model.copy(), update), dtype=float)
-        if model.shape != self.model.shape:
-            raise ValueError("server_optimizer gives a model of another shape.")
         if self._checkpoint is not None:
-            secret = secret_of(self._run, self._mechanism, self.optimizer, model)
-            self._checkpoint.save(self._public(scale), secret, [])
-        self.model, self.scale, self.round = model, scale, self.round + 1
-        self._whole = True
-        return model.copy()
+            secret = secret_of(self._run, self._mechanism, self.optimizer, self.model, update)
+            self._checkpoint.save(self._public(scale), secret | self._asked(), [])
+        self.model = moved(self.optimizer, self.model, update)
+        self.scale, self.round, self._whole = scale, self.round + 1, True
+        return self.model.copy()
 
     def __reduce__(self) -> Any:
         raise Refused(TWIN)
@@ -325,33 +339,27 @@ class Server:
             )
 
     # ------------------------------------------------------------ what it has cost
-    def certificate(self) -> Certificate:
-        """What all rounds so far have cost each person."""
-        plan, rule = self.plan, self.plan.rule
-        asked = (
-            f"each person is asked in {rule.times} rounds at most, at least "
-            f"{rule.min_separation_steps} apart: enforced by the server"
-        )
+    def certificate(self, *assumed: str) -> Certificate:
+        """What all rounds so far have cost each person; ``assumed`` by what carries messages."""
         return self._run.certify(
-            assumptions=(
-                PERSON,
-                AVAILABLE,
-                *((UNKNOWN,) if self._checkpoint is None else ()),
-                *((SECRET,) if plan.asking == "poisson" else ()),
-                *((SECURE,) if self.secure else ()),
-            ),
-            settings={
-                "participation": asked,
-                "rounds": plan.rounds,
-                "rounds_done": self.round,
-                "report_goal": self.report_goal,
-                "noise": plan.factorization.name,
-                "noise_multiplier": plan.multiplier,
-                "clip_norm": self.clip.norm,
-                "adaptive": 0.0 if self._adaptive is None else self._adaptive.quantile,
-                "sampling_rate": plan.rate,
-            },
+            assumptions=(*assumptions_of(self), *assumed),
+            settings=settings_of(self),
         )
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it is kept on disk."""
+        return self._checkpoint is not None
+
+    @property
+    def noise_name(self) -> str:
+        """The noise with all its numbers."""
+        return repr(self._mechanism)
+
+    @property
+    def adaptive(self) -> float | None:
+        """The quantile that the clip norm moves to."""
+        return None if self._adaptive is None else self._adaptive.quantile
 
     @property
     def noise_std(self) -> float:
@@ -360,38 +368,21 @@ class Server:
         return per_clip * self.clip_norm / self.report_goal
 
     # ------------------------------------------------------------ on disk
-    def _settings(self) -> dict[str, Any]:
-        """What a training promises: none of it may change when it goes on."""
-        plan = self.plan
-        return {
-            "epsilon": self.budget.epsilon,
-            "delta": self.budget.delta,
-            "neighbouring": self.budget.neighbouring,
-            "rounds": plan.rounds,
-            "report_goal": self.report_goal,
-            "clip_norm": list(self.clip.norms),
-            "min_separation": plan.rule.min_separation_steps,
-            "max_participations": plan.rule.times,
-            "noise": repr(self._mechanism),
-            "population": [plan.asking, plan.groups, plan.rate],
-            "adaptive": None if self._adaptive is None else self._adaptive.quantile,
-            "server_optimizer": repr(self.optimizer),
-            "secure": self.secure,
-            "model": self.model.size,
-        }
-
     def _public(self, scale: float) -> dict[str, Any]:
         return {
-            "settings": self._settings(),
+            "settings": promises(self),
             "scale": scale,
-            "asked": self.people.times,
             "private": self._run.private,
             "mark": self._run.mark,
         }
 
+    def _asked(self) -> dict[str, np.ndarray]:
+        """Secret where people are sampled: it is the sizes of batches."""
+        return {ASKED: np.array(self.people.times)}
+
     def _load(self, checkpoint: Checkpoint, saved: Saved) -> None:
         facts = saved.model
-        if self.people.times < facts["asked"]:
+        if self.people.times < int(saved.noise.pop(ASKED, np.array(0))):
             raise Refused(DAMAGED)
         self.round, self.scale = int(facts["step"]), float(facts["scale"])
         self._run.follow(facts["mark"], paid=True, private=facts["private"])

@@ -46,7 +46,8 @@ from privopt.mechanisms import Gate, choose_correlated, correlated_noise, resolu
 from privopt.mechanisms.correlated import WIDER
 from privopt.oracle import Oracle, gradient_query
 from privopt.privacy import Budget
-from privopt.privacy.factorizations import named
+from privopt.privacy.factorizations import Factorization, Restarts, named
+from privopt.privacy.factorizations.restarts import TREES
 from privopt.privacy.participation import Participation
 from privopt.problem import Problem
 from privopt.solvers.families.gradient_steps import Average
@@ -76,14 +77,34 @@ class DPFTRLSettings(Settings):
     noise_multiplier: float
     average: Average
     discrete_noise: bool
+    restart_every: int | None = None
+    completion: bool = False
 
     @property
-    def participation(self) -> Participation:
-        return Participation.epochs(self.epochs, self.steps_per_epoch)
+    def factorization(self) -> Factorization:
+        rule = Participation.epochs(self.epochs, self.steps_per_epoch)
+        return _factorization(self.noise, self.n_iter, rule, self.restart_every, self.completion)
 
     @property
     def n_iter(self) -> int:
         return self.epochs * self.steps_per_epoch
+
+
+def _factorization(
+    noise: str, steps: int, rule: Participation, restart_every: int | None, completion: bool
+) -> Factorization:
+    """Noise by name; trees start anew after so many passes, if told."""
+    if restart_every is None:
+        if completion:
+            raise ValueError("completion=True is of trees that start anew: give restart_every.")
+        return named(noise, steps, rule)
+    if noise not in TREES:
+        raise ValueError(
+            f'restart_every is of trees: give noise="tree" or noise="honaker", got {noise!r}.'
+        )
+    if restart_every < 1:
+        raise ValueError(f"restart_every counts passes and is positive, got {restart_every}.")
+    return Restarts(steps, restart_every * rule.min_separation_steps, completion, noise)  # type: ignore[arg-type]
 
 
 class DPFTRL(Solver):
@@ -133,6 +154,8 @@ class DPFTRL(Solver):
         regularisation: float | None = choices.pop("regularisation", None)
         average: Average = choices.pop("average", "last" if l1 else "suffix")
         discrete_noise: bool | None = choices.pop("discrete_noise", None)
+        restart_every: int | None = choices.pop("restart_every", None)
+        completion: bool = choices.pop("completion", False)
         if choices:
             raise ValueError(f"{self.name} has no setting named {sorted(choices)[0]!r}.")
         check_leader(regularisation, momentum, l1)
@@ -146,7 +169,8 @@ class DPFTRL(Solver):
             raise ValueError(f"average must be suffix, uniform or last, got {average!r}.")
         task = Task(facts, budget, epochs, clip_norm, l1, delay(momentum, nesterov))
         blocks = task.blocks() if batch_size is None else -(-facts.n // batch_size)
-        factorization = named(noise, epochs * blocks, Participation.epochs(epochs, blocks))
+        rule = Participation.epochs(epochs, blocks)
+        factorization = _factorization(noise, epochs * blocks, rule, restart_every, completion)
         multiplier = task.multiplier(factorization, blocks)
         norms = WIDER * multiplier * factorization.row_norms()
         regularisation = regularisation or task.best(blocks, norms)
@@ -163,12 +187,14 @@ class DPFTRL(Solver):
             l1=l1,
             ridge=facts.problem.l2,
             clip_norm=clip_norm,
-            noise=factorization.name,
+            noise=factorization.name if restart_every is None else noise,
             noise_multiplier=multiplier,
             average=average,
             discrete_noise=choose_correlated(
                 discrete_noise, factorization, multiplier, coordinates=facts.p, records=facts.n
             ),
+            restart_every=restart_every,
+            completion=completion,
         )
 
     def run(
@@ -180,9 +206,10 @@ class DPFTRL(Solver):
         tick: Tick = no_tick,
     ) -> np.ndarray:
         query = gradient_query(problem.loss, settings.clip_norm)
-        factorization = named(settings.noise, settings.n_iter, settings.participation)
         mechanism = correlated_noise(
-            factorization, settings.noise_multiplier, discrete_noise=settings.discrete_noise
+            settings.factorization,
+            settings.noise_multiplier,
+            discrete_noise=settings.discrete_noise,
         )
         resolution = resolution_of(mechanism)
         ordered = oracle.shuffled() if settings.order == "shuffled" else oracle

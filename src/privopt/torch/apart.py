@@ -111,6 +111,7 @@ class Apart:
     ) -> Tensor:
         engine = self._engine
         total, device = engine.like(), engine.parameters[0].device
+        self._losses: list[Tensor] = []
         room, size = engine.margin(device.type), self._at_a_time(outline, count)
         for start in range(0, count, size):
             few = [row[start : start + size] for row in rows]
@@ -123,6 +124,8 @@ class Apart:
                 engine.forget()
                 self._whole.copies.clear()
             total += torch.cat(sums)
+        if self._together and len(self._losses):  # of users, the mean over their rows
+            engine.losses = torch.cat(self._losses) / rows[-1].sum(dim=1)
         return total
 
     def _at_a_time(self, outline: Outline | None, count: int) -> int:
@@ -235,10 +238,12 @@ class Apart:
         if not self._one_by_one and not _own_rules(torch.autograd.Function):
             try:
                 with _vectorised():
-                    slope = torch.func.grad(one)
-                    return torch.func.vmap(slope, (None, 0), randomness="different")(
+                    slope = torch.func.grad_and_value(one)
+                    found, losses = torch.func.vmap(slope, (None, 0), randomness="different")(
                         parameters, rows
                     )
+                self._losses.append(losses.detach())
+                return found
             except FAILS:
                 pass
         self._one_by_one = True
@@ -248,6 +253,7 @@ class Apart:
             own = {name: p.detach().requires_grad_() for name, p in parameters.items()}
             with torch.enable_grad():
                 value = one(own, [row[i] for row in rows])
+            self._losses.append(value.detach().reshape(1))
             if not value.requires_grad:
                 raise Refused("the loss has no gradient: it does not depend on the parameters.")
             found = slopes(value, [own[name] for name in names])

@@ -221,10 +221,9 @@ def make_private(
         raise ValueError(f"optimizer must be a torch Optimizer, got {type(optimizer).__name__}.")
     users = _users(loader, user_ids, rows_per_user, user_clipping, iterable)
     if users is not None:
-        alone = {"microbatch": microbatch, "compile": compile, "loss_curve": loss_curve}
-        alone |= {"views": views > 1, "lengths": lengths}
-        if wish := next((name for name, value in alone.items() if value), None):
-            raise ValueError(f"{wish} is for records: drop it, or user_ids.")
+        users.check(bool(compile), loss_curve is not None)
+        if declared is not None:
+            raise ValueError("lengths is for records: drop it, or user_ids.")
         unit = "user" if unit == "record" else unit
     parts = repeats if users is None else users.parts
     clip = float(clip_norm) / (1 if users is None else parts)
@@ -250,6 +249,8 @@ def make_private(
         schedule = PoissonBatches(*(count, records, batch_size, plan.groups, source), int(repeats))
     schedule.parts = parts
     engine.crowd = schedule.likely_size() * (1 if users is None else users.most)
+    if users is not None and compile:
+        microbatch = microbatch or -(-engine.crowd // processes.count)  # rows, not users
     if not isinstance(plan.factorization, Independent):
         tensor_noise(plan.factorization)  # refuses noise that is not there for models
     bits = DeviceSource(processes.source(source), fast=device_noise)
@@ -274,7 +275,7 @@ def make_private(
     batched = made(loader, schedule, plan.factorization.steps, processes, progress)
     apart = Apart(engine) if examples == "apart" else None
     if isinstance(batched, UserLoader) and batched.users.clipping == "together":
-        apart = Together(engine, batched)
+        apart, microbatch = Together(engine, batched, microbatch), None
     account = account_for(ledger, dataset)
     who = Roster(loader, equal_records, int(repeats))
     if isinstance(batched, PassLoader):

@@ -85,6 +85,20 @@ class Users:
             'more noise beside the signal than user_clipping="together", if rows differ'
         )
 
+    def check(self, compiled: bool, curve: bool) -> None:
+        """Refuse what one of the two kinds of clipping cannot."""
+        if compiled and self.clipping == "together":
+            raise ValueError(
+                "users that are clipped together run by themselves, which is not compiled: drop "
+                'compile, or take user_clipping="rows".'
+            )
+        if curve and self.clipping == "rows":
+            raise ValueError(
+                "a mean over rows is divided by how many there are, and users bring different "
+                'numbers: drop loss_curve, or take user_clipping="together", where each user has '
+                "one loss, the mean over the rows."
+            )
+
 
 class UserLoader(PrivateLoader):
     """Batches of users: the schedule draws them, and each brings some of their rows."""
@@ -116,9 +130,9 @@ class UserLoader(PrivateLoader):
 class Together(Apart):
     """``Engine.clipped_sum`` of users: one gradient for the rows of each."""
 
-    def __init__(self, engine: Engine, loader: UserLoader) -> None:
+    def __init__(self, engine: Engine, loader: UserLoader, microbatch: int | None) -> None:
         super().__init__(engine)
-        self._loader, self._together = loader, loader.users.most
+        self._loader, self._together, self._most = loader, loader.users.most, microbatch
 
     def _outline(self, given: Any, rows: list[Tensor]) -> None:
         """Rules of layers are for single examples."""
@@ -131,3 +145,9 @@ class Together(Apart):
         places = starts[:, None] + np.where(there, np.arange(self._loader.users.most), 0)
         cut = [row[torch.from_numpy(places).to(row.device)] for row in rows]
         return [*cut, self._engine.like().new_tensor(there.astype(float))], len(lengths)
+
+    def _at_a_time(self, outline: Any, count: int) -> int:
+        """Users, of so many rows in a microbatch, and one at least."""
+        size = super()._at_a_time(outline, count)
+        most = size if self._most is None else self._most // self._loader.users.most
+        return max(1, min(size, most))
