@@ -22,6 +22,7 @@ from privopt.privacy.profiles import gaussian_mu
 from privopt.privacy.spend import Charge, Spend, Step, spend
 
 VERSION = 1
+LIBRARY = f"privopt {version('privopt')}"
 MOST_SLACK = 1e-3
 """A fit whose samplers add more to delta is refused before data is touched."""
 GROWS = 700.0
@@ -123,7 +124,7 @@ class Certificate:
             cells=len(spent.leaves()),
             assumptions=assumptions,
             settings=dict(settings or {}),
-            library=f"privopt {version('privopt')}",
+            library=LIBRARY,
             ledger=ledger,
             numerics=numerics,
         )
