@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from benchmarks.torch_speed import MODELS, clock
 from privopt.torch import make_private
 from privopt.torch.private import PrivateTraining
+from privopt.torch.rehearsals import Rehearsals
 from privopt.torch.watch import Watch
 
 EPOCHS = 20
@@ -61,7 +62,7 @@ def seconds(name: str, steps: int, device: str = "cpu", compiled: bool = False) 
 
 def share(name: str, steps: int, device: str, compiled: bool) -> float:
     """Of the time of a training that goes to checks, over the rest of it."""
-    spent: dict[str, list[float]] = {"look": [], "given": [], "_probe": [], "_clipped_sum": []}
+    spent: dict[str, list[float]] = {"look": [], "given": [], "check": [], "_clipped_sum": []}
 
     def timed(act: Callable[..., Any], own: str) -> Callable[..., Any]:
         def run(*given: Any) -> Any:
@@ -74,14 +75,14 @@ def share(name: str, steps: int, device: str, compiled: bool) -> float:
         return run
 
     looks = patch.object(Watch, "look", timed(Watch.look, "look"))
-    tries = patch.object(PrivateTraining, "_probe", timed(PrivateTraining._probe, "_probe"))
+    tries = patch.object(Rehearsals, "check", timed(Rehearsals.check, "check"))
     sums = patch.object(
         PrivateTraining, "_clipped_sum", timed(PrivateTraining._clipped_sum, "_clipped_sum")
     )
     with looks, tries, sums:
         whole = seconds(name, steps, device, compiled)
     one = statistics.median(spent["_clipped_sum"] or [0.0])
-    checks = sum(map(sum, (spent["look"], spent["given"], spent["_probe"])))
+    checks = sum(map(sum, (spent["look"], spent["given"], spent["check"])))
     checks -= one * len(spent["given"])
     return checks / (whole - checks)
 

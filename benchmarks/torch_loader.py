@@ -50,9 +50,15 @@ def ordinary(model: nn.Module, loader: DataLoader[Any], device: str) -> Epoch:
 
 def ours(model: nn.Module, loader: DataLoader[Any], device: str, compiled: bool = False) -> Epoch:
     private = make_private(
-        *(model, torch.optim.SGD(model.parameters(), 1e-3), loader),
-        **{"epsilon": 8.0, "delta": 1e-5, "epochs": 20, "noise": "independent"},
-        **{"compile": compiled, "device_noise": True},
+        model,
+        torch.optim.SGD(model.parameters(), 1e-3),
+        loader,
+        epsilon=8.0,
+        delta=1e-5,
+        epochs=20,
+        noise="independent",
+        compile=compiled,
+        device_noise=True,
     )
 
     def epoch() -> None:

@@ -165,4 +165,4 @@ def trainings(times: int, seed: int = 0, wait: float = 0.2) -> dict[str, int]:
 
 if __name__ == "__main__":
     print(main(int(sys.argv[1])))
-    print(trainings(int(sys.argv[1]), wait=1.0))
+    print(trainings(int(sys.argv[1]), wait=0.3))

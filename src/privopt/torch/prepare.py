@@ -37,7 +37,7 @@ from privopt.torch.fingerprints import EqualRecords, Roster
 from privopt.torch.fixed_noise import epsilon_of, fixed_plan, open_plan
 from privopt.torch.lengths import Lengths
 from privopt.torch.noise import TensorStream, tensor_noise
-from privopt.torch.passes import ASSUMPTION, Passes, PassLoader, in_passes
+from privopt.torch.passes import ASSUMPTION, Passes, PassLoader, in_passes, noise_of_passes
 from privopt.torch.plan import TrainingPlan, check_repeats, choose_plan
 from privopt.torch.private import PrivateTraining
 from privopt.torch.processes import Processes
@@ -232,7 +232,7 @@ def make_private(
     batch_size = int(loader.batch_size or 1)
     records, count = _sizes(loader, neighbouring, n_public, batch_size, users)
     if iterable:
-        noise, batches = _of_passes(noise, batches, neighbouring, processes)
+        noise, batches = noise_of_passes(noise, batches, neighbouring, processes)
     budget, plan = _planned(
         *(epsilon, delta, neighbouring, unit, epochs, noise_multiplier),
         *(records, batch_size, noise, batches, engine.size, int(repeats)),
@@ -342,25 +342,6 @@ def _sizes(
     if not 1 <= batch_size <= records:
         raise ValueError(f"a batch of {batch_size} does not fit into {records} records.")
     return records, count
-
-
-def _of_passes(
-    noise: str, batches: str, neighbouring: Neighbouring, processes: Processes
-) -> tuple[str, str]:
-    """Noise and batches of a data set that is read from its beginning."""
-    if noise not in ("auto", "independent") or batches in ("poisson", "allocated"):
-        raise ValueError(
-            "an IterableDataset is read in its own order: no coin draws its batches, and no record "
-            'keeps its place. Use noise="independent" and batches="fixed", or a data set with a '
-            "length."
-        )
-    if neighbouring == "add_remove":
-        raise ValueError("a record more shifts all that follow: use zero_out or replace_one.")
-    if processes.count > 1:
-        raise Refused(
-            "several processes would read the same records: give a data set with a length."
-        )
-    return "independent", "fixed"
 
 
 def _planned(

@@ -36,8 +36,8 @@ from privopt.torch.losses import LossFunction
 from privopt.torch.noise import TensorGaussian
 from privopt.torch.oracle import ClippedSums
 from privopt.torch.plan import TrainingPlan
-from privopt.torch.probe import check_memory, probe
 from privopt.torch.processes import Processes
+from privopt.torch.rehearsals import Rehearsals
 from privopt.torch.resumable import Resumable
 from privopt.torch.users import Users
 from privopt.torch.views import LossOfViews
@@ -88,9 +88,9 @@ class PrivateTraining(Resumable):
         self._width = engine.size + (curve is not None)
         self._gradients = Gradients(engine.parameters)
         self._belongings = Belongings(engine.model, engine.parameters)
-        self._probed: set[Any] = set()
         self._given, self._apart = Given(engine, apart is not None), apart
         self._watch_over = Watch(engine, compile is not None)
+        self._rehearsals = Rehearsals(engine, self._belongings, self._watch_over, lengths)
         self._aligned = self._released = False
         self._processes = processes
         self._resumed: tuple[str, ...] = ()  # what the certificate of a resumed run assumes
@@ -221,7 +221,7 @@ class PrivateTraining(Resumable):
                 if found is not None:
                     return found
             if self._apart is None:
-                self._probe(inputs, keywords)
+                self._rehearsals.check(inputs, keywords)
             self._legs.pay(self.steps_done)
             return self._run.read(lambda: self._sum(asked, size))
 
@@ -257,13 +257,10 @@ class PrivateTraining(Resumable):
         size = self._microbatch or max(count, 1)
         if self._compiled is not None:
             size = self._compiled.size
-        cuts = count > size or self._compiled is not None or self._lengths is not None
-        if cuts and not tree_leaves(goals):
-            raise ValueError(
-                "microbatches, lengths and compiled steps need targets=...: they cut them too."
-            )
         if self._lengths is not None:
             self._lengths.check((inputs, keywords, goals))
+        if (count > size or self._compiled or self._lengths) and not tree_leaves(goals):
+            raise ValueError("microbatches, lengths and compiled steps need targets=... to cut.")
         return count, size
 
     def _begun(self, asked: Asked) -> Tensor | None:
@@ -273,7 +270,7 @@ class PrivateTraining(Resumable):
         try:
             self._compiled.begin(asked[1:4], asked.count)
             with self._belongings.kept():
-                if self._manner(asked.inputs, asked.keywords) not in self._probed:
+                if not self._rehearsals.known(asked.inputs, asked.keywords):
                     return None
                 self._watch_over.look(*asked)
                 total, lost = self._compiled.started(*asked)
@@ -287,19 +284,13 @@ class PrivateTraining(Resumable):
     def _sum(self, asked: Asked, size: int) -> Tensor:
         """The clipped gradients of the waiting examples; the model stays what it was."""
         with self._belongings.kept():
-            total = self._clipped(asked, size)
+            parts = [asked] if self._lengths is None else self._lengths.parts(asked)
+            sums = [self._clipped(part, size) for part in parts]
+            total = sum(sums[1:], sums[0]) if sums else self._like.new_zeros(self._width)
         self._given.taken()
         return total
 
     def _clipped(self, asked: Asked, size: int) -> Tensor:
-        if self._lengths is None:
-            return self._clipped_part(asked, size)
-        total = self._like.new_zeros(self._width)
-        for part in self._lengths.parts(asked):
-            total += self._clipped_part(part, size)
-        return total
-
-    def _clipped_part(self, asked: Asked, size: int) -> Tensor:
         """Of examples in one shape."""
         known = None
         if self._apart is None:
@@ -321,37 +312,6 @@ class PrivateTraining(Resumable):
             return total
         losses, self._engine.losses = self._engine.losses, None
         return self._curve.joined(total, losses)
-
-    def _probe(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        """Try the model on made-up inputs, once for each way in which it is called."""
-        key = self._manner(inputs, keywords)
-        if key not in self._probed:
-            given: Any = inputs, keywords
-            ways: list[Any] = [given]
-            if self._lengths is not None:
-                ways = [self._lengths.cut(given, one) for one in self._lengths.all]
-            for _ in range(len(ways) + 1):  # what one length has settled is tried with the others
-                before = self._engine.shape()
-                for way in ways:
-                    check_memory(self._belongings, self._engine.model, *way)
-                    with self._belongings.kept(look=True):
-                        probe(self._engine, *way)
-                if len(ways) == 1 or self._engine.shape() == before:
-                    break
-            self._probed.add(key)
-
-    def _manner(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """How the model is called, and what it is made of."""
-        leaves, shape = leaves_of((inputs, keywords, ()))
-        engine = self._engine
-        engine.manner = self._watch_over.manner()
-        return (
-            shape if isinstance(shape, int) else str(shape),
-            tuple([(x.dim(), x.dtype) if isinstance(x, Tensor) else repr(x) for x in leaves]),
-            engine.structure,
-            engine.structure.modes(),
-            engine.manner,
-        )
 
     def _release(self, total: Tensor) -> None:
         processes = self._processes
