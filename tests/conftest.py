@@ -1,11 +1,38 @@
-"""What all tests share: plans are kept in memory alone, not in the user's folder."""
+"""What all tests share: simulations are kept for one session, not in the user's folder."""
 
 import os
 import re
+import shutil
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
-os.environ["PRIVOPT_CACHE"] = "off"
+import pytest
+
+KEPT = None
+if "PYTEST_XDIST_WORKER" not in os.environ:  # processes of one session make each of them once
+    KEPT = os.environ["PRIVOPT_CACHE"] = tempfile.mkdtemp(prefix="privopt-tests-")
+
+
+def pytest_unconfigure():
+    if KEPT:
+        shutil.rmtree(KEPT, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def plans_follow_the_code(request):
+    """A test that changes the code sees no plan of before, and leaves none behind."""
+    if "monkeypatch" not in request.fixturenames:
+        yield
+        return
+    from privopt.planner.choose import _named, _ranked
+
+    for kept in (_named, _ranked):
+        kept.cache_clear()
+    yield
+    for kept in (_named, _ranked):
+        kept.cache_clear()
+
 
 HERE = Path(__file__).parent
 WITHOUT_TORCH = find_spec("torch") is None
@@ -19,7 +46,10 @@ def needs_torch(path: Path) -> bool:
     return NEEDS_TORCH.search(path.read_text(encoding="utf-8")) is not None
 
 
-def pytest_ignore_collect(collection_path):
+def pytest_ignore_collect(collection_path, config):
+    slow = collection_path.parent == HERE and collection_path.name in SLOW_ROOMS
+    if slow and config.getoption("--quick"):
+        return True
     if WITHOUT_TORCH and collection_path.match("test_*.py") and needs_torch(collection_path):
         return True
     return None

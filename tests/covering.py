@@ -23,14 +23,22 @@ def covering(cases: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     when everything is asked for. Values are told apart by their text."""
     if ALL:
         return list(cases)
-    wanted = {case: _pairs(case) for case in dict.fromkeys(cases)}
-    open_pairs = set().union(*wanted.values()) if wanted else set()
-    chosen = []
+    wanted = [_pairs(case) for case in cases]
+    open_pairs = set().union(*wanted)
+    chosen = set()
     while open_pairs:
-        best = max(wanted, key=lambda case: len(wanted[case] & open_pairs))
-        chosen.append(best)
+        best = max(range(len(cases)), key=lambda place: len(wanted[place] & open_pairs))
+        chosen.add(best)
         open_pairs -= wanted[best]
-    return [case for case in wanted if case in set(chosen)]
+    return [case for place, case in enumerate(cases) if place in chosen]
+
+
+def in_turn(cases: Sequence[Any], choices: Sequence[Any]) -> list[Any]:
+    """Each case with one of the choices in turn; with each of them when everything is asked for."""
+    if ALL:
+        return [(case, choice) for case in cases for choice in choices]
+    count = max(len(cases), len(choices))
+    return [(cases[i % len(cases)], choices[i % len(choices)]) for i in range(count)]
 
 
 def _pairs(case: tuple[Any, ...]) -> set[Any]:

@@ -21,6 +21,7 @@ from typing import Any
 
 FORMAT = 1
 """Raised when results of an older version must not be used."""
+VERSION = version("privopt")
 _MEMORY: dict[str, Any] = {}
 
 
@@ -29,7 +30,7 @@ def remembered(kind: str, key: Any, make: Callable[[], Any], valid: Callable[[An
 
     ``valid`` looks at what a file held, which may be anything.
     """
-    text = json.dumps([FORMAT, version("privopt"), kind, key], sort_keys=True)
+    text = json.dumps([FORMAT, VERSION, kind, key], sort_keys=True)
     if text in _MEMORY:
         return _MEMORY[text]
     path = _path(kind, text)

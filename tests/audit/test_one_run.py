@@ -1,15 +1,18 @@
-"""The one-run audit: its bound in closed form, a published example, canaries of a Gaussian."""
+"""The one-run audit: its bound against exact small cases, honest functions that go to the limit,
+and canaries of a Gaussian."""
 
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.optimize import linprog
 
 from privopt import Budget
-from privopt.audit import one_run
+from privopt.audit import Claim, one_run
 from privopt.audit.one_run import epsilon_above, p_value
 from privopt.mechanisms import Gate, Gaussian
 from privopt.oracle.sealed import KEY, Sealed
@@ -19,27 +22,85 @@ from privopt.privacy.profiles import gaussian_mu
 pytestmark = pytest.mark.statistical
 
 
-def test_the_p_value_is_the_papers():
-    """Without delta a binomial tail; with it, the sum of the paper's appendix, term by term."""
-    assert p_value(100, 100, 75, math.log(3), 0.0) == pytest.approx(stats.binom.sf(74, 100, 0.75))
-    m, r, v, epsilon, delta = 1000, 100, 75, 0.5, 1e-4
-    q = 1 / (1 + math.exp(-epsilon))
-    slope, total = 0.0, 0.0
-    for i in range(1, v + 1):
-        total += float(stats.binom.pmf(v - i, r, q))
-        slope = max(slope, total / i)
-    expected = float(stats.binom.sf(v - 1, r, q)) + 2 * m * delta * slope
-    assert p_value(m, r, v, epsilon, delta) == pytest.approx(expected, rel=1e-9)
-    assert p_value(10, 4, 0, 1.0, 0.1) == 1.0
+def claim(epsilon, delta=0.0):
+    return Claim(epsilon, delta, "point", ((epsilon, delta),))
 
 
-def test_the_published_example():
-    """75 of 100 guesses right, 1000 canaries, delta 1e-4: epsilon is at least 0.673."""
-    assert epsilon_above(1000, 100, 75, 1e-4, 0.05) == pytest.approx(0.673, abs=5e-4)
-    assert epsilon_above(1000, 100, 50, 1e-4, 0.05) == 0.0
-    assert p_value(1000, 100, 75, epsilon_above(1000, 100, 75, 0.0, 0.05), 0.0) == pytest.approx(
-        0.05, rel=1e-6
-    )
+@pytest.mark.parametrize("epsilon", [0.3, math.log(3), 2.0])
+def test_without_delta_it_is_the_binomial_tail_of_randomised_response(epsilon):
+    right = 1 / (1 + math.exp(-epsilon))
+    for m, r, v in ((100, 100, 75), (100, 30, 25), (7, 7, 7)):
+        expected = stats.binom.sf(v - 1, r, right)
+        found = p_value(m, r, v, claim(epsilon))
+        assert expected <= found * (1 + 1e-9)
+        assert found <= 1.5 * expected or expected > 0.05
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 0.1), (0.0, 0.2), (1.0, 0.02)])
+def test_no_function_of_three_coins_does_better(epsilon, delta):
+    """All laws of a guess of three coins that are (epsilon, delta)-DP, by linear programming: the
+    largest chance of v right guesses is at most the p-value, and reached where all are guessed."""
+    coins = list(product((0, 1), repeat=3))
+    index = {(c, g): i * 8 + j for i, c in enumerate(coins) for j, g in enumerate(coins)}
+    size = len(index)
+    over = {}  # (c, c', g): what P(g | c) has above e^epsilon P(g | c')
+    for c in coins:
+        for k in range(3):
+            other = tuple(b ^ (i == k) for i, b in enumerate(c))
+            for g in coins:
+                over[c, other, g] = size + len(over)
+    width = size + len(over)
+    rows, ends = [], []
+    for (c, other, g), place in over.items():
+        row = np.zeros(width)
+        row[index[c, g]], row[index[other, g]], row[place] = 1, -math.exp(epsilon), -1
+        rows.append(row)
+        ends.append(0.0)
+    for c, other in {(c, other) for c, other, _ in over}:
+        row = np.zeros(width)
+        row[[over[c, other, g] for g in coins]] = 1
+        rows.append(row)
+        ends.append(delta)
+    sums = np.zeros((8, width))
+    for i, c in enumerate(coins):
+        sums[i, [index[c, g] for g in coins]] = 1
+    for v in (1, 2, 3):
+        gain = np.zeros(width)
+        for (c, g), place in index.items():
+            gain[place] = -(sum(a == b for a, b in zip(c, g, strict=True)) >= v) / 8
+        best = linprog(gain, rows, ends, sums, np.ones(8), bounds=(0, 1))
+        assert best.status == 0
+        assert -best.fun <= p_value(3, 3, v, claim(epsilon, delta)) + 1e-9
+        if v == 3:
+            assert -best.fun > 0.8 * p_value(3, 3, v, claim(epsilon, delta))
+
+
+def test_a_function_that_rarely_gives_everything_away_is_the_limit():
+    """With probability delta all is told, else nothing: (0, delta)-DP, and the p-value says so."""
+    m, delta = 60, 0.03
+    exact = delta + (1 - delta) * 2.0**-m
+    assert exact <= p_value(m, m, m, claim(0.0, delta)) <= 1.05 * exact
+    assert p_value(10, 4, 0, claim(1.0, 0.1)) == 1.0
+
+
+@pytest.mark.parametrize("mu", [0.5, 2.0])
+@pytest.mark.parametrize(("m", "r"), [(20, 20), (200, 200), (200, 20)])
+def test_an_exact_gaussian_is_within_its_p_value(mu, m, r):
+    """All guessed: a binomial number is right. The surest only: the right ones of 20,000 draws."""
+    claimed = Claim.gaussian(mu, 1e-5)
+    if r == m:
+        tail = stats.binom.sf(np.arange(r + 1) - 1, r, stats.norm.cdf(mu / 2))
+    else:
+        rng = np.random.default_rng(0)
+        side = rng.random((20_000, m)) < 0.5
+        seen = rng.standard_normal((20_000, m)) + mu * side
+        order = np.argsort(seen, axis=1)
+        low = np.take_along_axis(side, order[:, : r // 2], 1)
+        high = np.take_along_axis(side, order[:, -r // 2 :], 1)
+        right = (~low).sum(1) + high.sum(1)
+        tail = np.array([np.mean(right >= v) for v in range(r + 1)])
+    for v in range(r // 2, r + 1, max(r // 10, 1)):
+        assert tail[v] <= p_value(m, r, v, claimed) * 1.05 + 1e-3
 
 
 def gaussian(multiplier):
@@ -52,14 +113,29 @@ def gaussian(multiplier):
     return run
 
 
-@pytest.mark.parametrize(("canaries", "low", "high"), [(1000, 0.8, 2.4), (100_000, 1.8, 2.1)])
+MU = gaussian_mu(4.0, 1e-5)
+
+
+@pytest.mark.parametrize(("canaries", "low", "high"), [(1000, 1.0, 2.9), (100_000, 2.6, 3.4)])
 def test_canaries_of_a_gaussian(canaries, low, high):
-    """The published figures at epsilon 4 are 1.54 and 1.98."""
-    mu = gaussian_mu(4.0, 1e-5)
-    found = one_run(gaussian(1 / mu), canaries, Budget(4.0, 1e-5))
+    """Of epsilon 4; against the bare (epsilon, delta) at most about half of it is seen."""
+    found = one_run(gaussian(1 / MU), canaries, Claim.gaussian(MU, 1e-5))
     assert low < found.lower_bound < high
     assert not found.refuted
     assert "not refuted" in str(found)
+    bare = one_run(gaussian(1 / MU), canaries, Budget(4.0, 1e-5))
+    assert bare.lower_bound < found.lower_bound
+
+
+def test_an_honest_claim_is_hardly_ever_refuted():
+    """100 honest runs at 95 %: more than 12 alarms have a probability of 1 in 700 if 5 are due."""
+    claimed = Claim.gaussian(1.0, 1e-5)
+    found = [one_run(gaussian(1.0), 300, claimed, seed=seed) for seed in range(100)]
+    assert sum(one.refuted for one in found) <= 12
+
+
+def test_a_third_of_the_noise_is_refuted():
+    assert one_run(gaussian(1 / (3 * MU)), 10_000, Claim.gaussian(MU, 1e-5)).refuted
 
 
 def test_no_noise_at_all_is_refuted():
@@ -77,6 +153,14 @@ def test_guessing_without_knowledge_finds_nothing():
         for seed in range(100)
     ]
     assert sum(one.lower_bound > 0 for one in found) <= 20
+
+
+def test_the_bound_is_where_the_p_value_crosses_the_level():
+    bound = epsilon_above(1000, 100, 75, claim(1.0, 1e-4), 0.05)
+    assert p_value(1000, 100, 75, claim(bound * 0.999, 1e-4)) < 0.05
+    assert p_value(1000, 100, 75, claim(bound * 1.001, 1e-4)) > 0.05
+    assert bound > 0.673  # the bound of 2023
+    assert epsilon_above(1000, 100, 50, claim(1.0, 1e-4), 0.05) == 0.0
 
 
 def test_refusals():

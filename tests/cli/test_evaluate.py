@@ -173,3 +173,50 @@ def test_complaints(folder):
     privopt.save(privopt.LogisticRegression().fit(np.eye(4), [0, 1, 0, 1]), "plain.skops")
     complains("does not know the columns", "evaluate", "plain.skops", "held.csv",
               "--target", "sick")  # fmt: skip
+
+
+def test_every_metric_is_printed(folder):
+    for target, names in (
+        ("sick", ("accuracy", "precision", "recall", "f1", "auc", "log_loss", "brier")),
+        ("cost", ("rmse", "mae", "r2")),
+    ):
+        done("fit", "people.csv", "--epsilon", 3, "--bounds", f"{target}.toml", "--out", "m.skops",
+             "--force")  # fmt: skip
+        said = done("evaluate", "m.skops", "held.csv", "--target", target, "--epsilon", 1)
+        data = run("evaluate", "m.skops", "held.csv", "--target", target, "--json").stdout
+        found = json.loads(data)["metrics"]
+        assert all(name in said for name in (*names, *found))
+        assert set(names) <= found.keys()
+
+
+def test_prediction_intervals_of_a_file(folder):
+    done("fit", "people.csv", "--epsilon", 8, "--bounds", "cost.toml", "--out", "m.skops")
+    said = done("prediction-intervals", "m.skops", "held.csv", "--target", "cost", "--level", 0.8,
+                "--epsilon", 2, "--out", "band.json")  # fmt: skip
+    assert "probability 0.8 at least" in said
+    assert "epsilon=2 (pure)" in said
+    pyarrow.csv.write_csv(people(2000, 5), folder / "new.csv")
+    done("predict", "m.skops", "new.csv", "--out", "scores.csv", "--band", "band.json",
+         "--keep", "cost")  # fmt: skip
+    scores = pyarrow.csv.read_csv(folder / "scores.csv").to_pandas()
+    inside = (scores["low"] <= scores["cost"]) & (scores["cost"] <= scores["high"])
+    assert 0.76 < inside.mean() < 1
+    assert (
+        (scores["low"] <= scores["prediction"]) & (scores["prediction"] <= scores["high"])
+    ).all()
+    done("fit", "people.csv", "--epsilon", 8, "--bounds", "sick.toml", "--out", "c.skops")
+    complains("for regressions", "prediction-intervals", "c.skops", "held.csv", "--target", "sick")
+    complains("was not fitted", "predict", "c.skops", "new.csv", "--band", "band.json", "--force")
+
+
+def test_a_fit_with_intervals_prints_its_summary(folder):
+    said = done("fit", "people.csv", "--epsilon", 8, "--bounds", "cost.toml", "--intervals",
+                "--report", "r.html")  # fmt: skip
+    assert "coef std err sampling privacy z P>|z|" in said
+    assert "city" in said  # one category is left out, or all would add up to the constant
+    model = privopt.load("model.skops")
+    low = model[-1].conf_int()[:-1, 0]
+    assert np.isfinite(low).all()
+    assert (low < np.ravel(model[-1].coef_)).all()
+    assert "Coefficients and how sure they are" in (folder / "r.html").read_text()
+    assert done("statement", "model.skops")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 import privopt
 from privopt import Certificate, LogisticRegression
 from privopt.cli import app
+from tests.covering import covering
 
 ROWS = 1500
 
@@ -422,9 +424,13 @@ def test_shapes_of_the_columns_that_are_declared_as_numbers(folder):
 
 
 # ---------------------------------------------------------------- no cell is quoted
-@pytest.mark.parametrize("cell", ["HIV-positive", "271828182845904523x", "1e400271828", "2,7,1828"])
-@pytest.mark.parametrize("column", ["age", "sick", "city"])
-@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+CELLS = ("HIV-positive", "271828182845904523x", "1e400271828", "2,7,1828")
+
+
+@pytest.mark.parametrize(
+    ("cell", "column", "suffix"),
+    covering([*product(CELLS, ("age", "sick", "city"), ("csv", "parquet"))]),
+)
 def test_no_command_quotes_a_cell(folder, table, column, cell, suffix):
     texts = table.column(column).cast(pa.string()).to_pylist()
     texts[7] = cell

@@ -32,7 +32,7 @@ from privopt.privacy.budget import NEIGHBOURING
 from privopt.privacy.kinds import GaussianKind, Pure
 from privopt.privacy.profiles import gaussian_mu
 from privopt.problem import Problem
-from tests.covering import covering
+from tests.covering import covering, in_turn
 
 ESTIMATORS = [
     LogisticRegression,
@@ -58,8 +58,7 @@ def labels_for(model, y):
 
 # ---------------------------------------------------------------- what it does
 @pytest.mark.statistical
-@pytest.mark.parametrize("make", ESTIMATORS)
-@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize(("make", "delta"), in_turn(ESTIMATORS, [0.0, 1e-6]))
 def test_it_finds_the_scale(far, make, delta):
     """Seeded. Without it every row would be clipped to a four-hundredth of its norm."""
     X, y = far

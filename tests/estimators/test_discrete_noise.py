@@ -1,5 +1,7 @@
 """The parameter ``discrete_noise``: exact integers by default, on request only those, or none."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -20,6 +22,7 @@ from privopt.facts import Facts
 from privopt.geometry import L2Ball
 from privopt.losses import Hinge, Logistic
 from privopt.planner import choose, rank
+from tests.covering import covering
 
 ESTIMATORS = (
     LogisticRegression,
@@ -38,9 +41,12 @@ def records():
     return X, np.where(X @ [3, 1, -1] > 0, 1, -1)
 
 
-@pytest.mark.parametrize("kind", ESTIMATORS)
-@pytest.mark.parametrize("delta", [0.0, 1e-6])
-@pytest.mark.parametrize("options", [{}, {"bounds": (-1, 1)}, {"data_norm": "private"}])
+OPTIONS = ({}, {"bounds": (-1, 1)}, {"data_norm": "private"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "delta", "options"), covering([*product(ESTIMATORS, [0.0, 1e-6], OPTIONS)])
+)
 def test_every_release_of_the_default_path_is_exact(records, kind, delta, options):
     model = kind(1.0, delta, **options).fit(*records)
     assert model.privacy_.numerics["exact_releases"] == model.privacy_.releases

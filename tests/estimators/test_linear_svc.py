@@ -12,7 +12,7 @@ from privopt import LinearSVC
 from privopt.audit import hostile_pairs, replay
 from privopt.mechanisms import HOOK
 from privopt.privacy.budget import NEIGHBOURING
-from tests.covering import each_check
+from tests.covering import each_check, in_turn
 
 
 @each_check(
@@ -114,8 +114,9 @@ def test_features_in_every_container(halves, container):
     np.testing.assert_array_equal(found.predict(container(X)), expected.predict(X))
 
 
-@pytest.mark.parametrize("how", [{}, {"bounds": (-1.0, 1.0)}, {"loss": "hinge"}])
-@pytest.mark.parametrize("relation", NEIGHBOURING)
+@pytest.mark.parametrize(
+    ("how", "relation"), in_turn([{}, {"bounds": (-1.0, 1.0)}, {"loss": "hinge"}], NEIGHBOURING)
+)
 def test_replay_on_hostile_neighbours_finds_nothing(relation, how):
     def run(X, y):
         broken = ~np.isfinite(y)

@@ -5,6 +5,8 @@ Fits are seeded; where a figure depends on noise the test says how far from its 
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from sklearn import linear_model
@@ -14,7 +16,7 @@ from privopt import GammaRegressor, PoissonRegressor
 from privopt.audit import hostile_pairs, replay
 from privopt.mechanisms import HOOK
 from privopt.privacy.budget import NEIGHBOURING
-from tests.covering import each_check
+from tests.covering import covering, each_check
 
 BOUNDS = (-1.0, 1.0)
 KINDS = {
@@ -124,10 +126,10 @@ def test_the_plan_follows_from_public_facts(kind):
     assert one.privacy_ == other.privacy_
 
 
-@each
-@pytest.mark.parametrize("how", [{}, {"bounds": (-1.0, 1.0)}])
-@pytest.mark.parametrize("relation", NEIGHBOURING)
-@pytest.mark.parametrize("delta", [0.0, 1e-5])
+@pytest.mark.parametrize(
+    ("kind", "how", "relation", "delta"),
+    covering([*product(KINDS, [{}, {"bounds": (-1.0, 1.0)}], NEIGHBOURING, [0.0, 1e-5])]),
+)
 def test_replay_on_hostile_neighbours_finds_nothing(kind, relation, how, delta):
     def run(X, y):
         broken = ~np.isfinite(y)

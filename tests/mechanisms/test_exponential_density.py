@@ -22,6 +22,7 @@ from privopt.oracle.sealed import KEY
 from privopt.privacy import Refused
 from privopt.privacy.kinds import BoundedRange, GaussianKind
 from privopt.privacy.profiles import gaussian_delta
+from tests.covering import in_turn
 
 ALARM = 1e-6
 RELATIONS = {"zero_out": 1, "add_remove": 1, "replace_one": 2}
@@ -75,11 +76,10 @@ CONES = [
 
 
 @pytest.mark.statistical
-@every_relation
-@pytest.mark.parametrize(("method", "p", "domain"), CONES)
-def test_a_cone_has_a_gamma_law(method, p, domain, neighbouring):
+@pytest.mark.parametrize(("cone", "neighbouring"), in_turn(CONES, [*RELATIONS]))
+def test_a_cone_has_a_gamma_law(cone, neighbouring):
     """Sum of |theta_j|; the exponent is written out here, so a doubled or halved one is seen."""
-    copies, multiplier = 5, 0.05 / 6
+    (method, p, domain), copies, multiplier = cone, 5, 0.05 / 6
     X = along_axes(p, copies)
     sealed = over(X, np.zeros(len(X)), Absolute(), neighbouring)
     theta = releases(ExponentialDensity("pure", multiplier, domain, method), sealed, 400, 1)
@@ -94,11 +94,12 @@ def test_a_cone_has_a_gamma_law(method, p, domain, neighbouring):
 
 # ------------------------------------------------------------ a quadratic: Gamma(p/2)
 @pytest.mark.statistical
-@every_relation
 @pytest.mark.parametrize(
-    ("method", "p"), [("tangents", 1), ("cells", 3), ("sandwich", 2), ("sandwich", 10)]
+    ("case", "neighbouring"),
+    in_turn([("tangents", 1), ("cells", 3), ("sandwich", 2), ("sandwich", 10)], [*RELATIONS]),
 )
-def test_a_quadratic_has_a_gamma_law_of_half_the_dimension(method, p, neighbouring):
+def test_a_quadratic_has_a_gamma_law_of_half_the_dimension(case, neighbouring):
+    method, p = case
     copies, width, multiplier = 10, 4.0, 0.000625
     X = along_axes(p, copies)
     sealed = over(X, np.zeros(len(X)), Huber(width), neighbouring)
@@ -165,8 +166,7 @@ BODIES = [
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("domain", BODIES, ids=repr)
-@pytest.mark.parametrize("method", ["cells", "sandwich"])
+@pytest.mark.parametrize(("domain", "method"), in_turn(BODIES, ["cells", "sandwich"]), ids=repr)
 def test_two_dimensional_laws(domain, method):
     """Optima inside, at the sphere, at a face and at a corner."""
     X, y = logistic_data(100, 2, 3.0)
@@ -180,15 +180,17 @@ def test_two_dimensional_laws(domain, method):
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(
-    "domain",
-    [
-        Simplex(2.0),
-        Polytope([[0, 0, 0], [1, 0, 0], [0, 2, 0]]),
-        Near(Simplex(2.0), np.array([0.3, 0.7, 1.0]), 0.6),
-    ],
+    ("domain", "loss"),
+    in_turn(
+        [
+            Simplex(2.0),
+            Polytope([[0, 0, 0], [1, 0, 0], [0, 2, 0]]),
+            Near(Simplex(2.0), np.array([0.3, 0.7, 1.0]), 0.6),
+        ],
+        [Hinge(), SmoothedHinge(0.3)],
+    ),
     ids=repr,
 )
-@pytest.mark.parametrize("loss", [Hinge(), SmoothedHinge(0.3)], ids=repr)
 def test_flat_domains(domain, loss):
     """A flat domain has its own dimension and the uniform measure on itself."""
     X, y = logistic_data(60, 3, 2.0)
@@ -394,8 +396,7 @@ def test_log_ratio_in_two_dimensions(loss, neighbouring):
             assert np.ptp(first - second) <= 1 + 1e-9
 
 
-@every_relation
-@pytest.mark.parametrize("mu", [0.2, 1.0])
+@pytest.mark.parametrize(("neighbouring", "mu"), in_turn([*RELATIONS], [0.2, 1.0]))
 def test_the_regularised_density_is_gdp(neighbouring, mu):
     """Hockey-stick by quadrature, below the Gaussian's and near it where only slopes change."""
     lam = 2.0

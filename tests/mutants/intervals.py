@@ -13,7 +13,9 @@ from privopt.losses import Huber, Logistic, Squared
 from privopt.oracle import Curvature, RowBounds, curvature
 from privopt.oracle.mapped import MappedRows, RowMap
 from privopt.oracle.oracle import make_rows
+from privopt.oracle.sealed import KEY
 from privopt.solvers import with_intervals
+from privopt.solvers.with_intervals import WithIntervals
 
 from .checks import law, logged, replayed
 from .mutant import Mutant
@@ -26,15 +28,26 @@ SQUARES: dict[str, Any] = {
 }
 
 
-def orthogonal() -> str | None:
-    """Two rows at a right angle, each with all of the slope and of the curvature."""
+def steepest() -> tuple[Curvature, list[np.ndarray]]:
+    """Answers for two rows at a right angle, each with all of the slope and of the curvature."""
     loss, found = Huber(1e-9), []
     row_map = RowMap(np.zeros(2), np.ones(2), 1e-9, 1.0, shortening=0.0)
     query = Curvature(loss)
     for X in np.eye(2):
         rows = make_rows(X[None], np.array([1e-9]), RowBounds(np.inf, 1.0), False)
         found.append(query.total(MappedRows.build(rows, row_map), np.zeros(3)))
-    moved = float(np.linalg.norm(found[0] - found[1]))
+    return query, found
+
+
+def emptied() -> str | None:
+    query, (found, _) = steepest()
+    moved = float(np.linalg.norm(found))
+    return f"moved by {moved:.4g}" if moved > query.radius() * (1 + 1e-9) else None
+
+
+def replaced() -> str | None:
+    query, (one, other) = steepest()
+    moved = float(np.linalg.norm(one - other))
     return f"moved by {moved:.4g}" if moved > query.diameter() * (1 + 1e-9) else None
 
 
@@ -55,13 +68,13 @@ def intervals() -> Iterator[Mutant]:
     yield Mutant(
         one + "second moments bounded by one of the two",
         ((Curvature, "radius", lambda self: 1.0),),
-        replayed(SOLVER, "zero_out", DELTA, **NORM),
-        "replay",
+        emptied,
+        "exact case",
     )
     yield Mutant(
         one + "a replaced record moves second moments as one more",
         ((Curvature, "diameter", lambda self: 1.25**0.5),),
-        orthogonal,
+        replaced,
         "exact case",
     )
     yield Mutant(
@@ -81,6 +94,19 @@ def intervals() -> Iterator[Mutant]:
         ((with_intervals, "noise_for", half),),
         logged(SOLVER, DELTA, **NORM),
         "dry run",
+    )
+    asked = WithIntervals._second_moments
+
+    def inside(self: Any, rows: Any, gate: Any, loss: Any, theta: Any, settings: Any) -> Any:
+        """At a point that was never released: the records know it, and nobody else may."""
+        exact = rows.everything().ask(Curvature(loss), theta).open(KEY)
+        return asked(self, rows, gate, loss, theta + 1e-9 * exact[0], settings)
+
+    yield Mutant(
+        one + "second moments are asked at a point that was not released",
+        ((WithIntervals, "_second_moments", inside),),
+        replayed(SOLVER, "zero_out", DELTA, **NORM),
+        "replay",
     )
     adding = with_intervals.gaussian_noise
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 
 import numpy as np
@@ -77,6 +77,7 @@ def ranked(monkeypatch, *solvers, predicted=None):
     monkeypatch.setattr(CHOOSE, "catalogue", lambda: {solver.name: solver for solver in solvers})
     opinions = {solver.name: solver.opinion for solver in solvers}
     monkeypatch.setattr("privopt.planner.opinions.OPINIONS", opinions)
+    CHOOSE._ranked.cache_clear()
     return rank(FACTS, Budget(1.0, 1e-6))
 
 
@@ -289,3 +290,26 @@ def test_the_text_says_what_delta_would_buy():
 def test_the_delta_it_talks_about_is_well_below_one_over_n():
     text = str(plan(PROBLEM, n=10**7, p=200, budget=Budget(0.001)))
     assert "With delta=1e-09 instead of 0" in text
+
+
+def test_a_plan_is_made_once_for_the_same_facts_of_ones_own(monkeypatch):
+    """A caller's own loss may change between two calls: its plan is made anew."""
+    asked = []
+
+    class Counts(Pretender):
+        def settings(self, facts, budget, **choices):
+            asked.append(facts)
+            return super().settings(facts, budget, **choices)
+
+    class Mine(Logistic):
+        pass
+
+    ranked(monkeypatch, Counts("a", 1.0, 1))
+    found = rank(FACTS, Budget(1.0, 1e-6))
+    assert len(asked) == 1
+    found.refused["a"] = "changed by the caller"
+    assert rank(FACTS, Budget(1.0, 1e-6)).refused == {}
+    foreign = replace(FACTS, problem=replace(FACTS.problem, loss=Mine()))
+    for seen in (2, 3):
+        rank(foreign, Budget(1.0, 1e-6))
+        assert len(asked) == seen

@@ -23,6 +23,7 @@ from privopt.privacy import (
 from privopt.privacy.certificate import RUN, round_up
 from privopt.privacy.events import RunningSumPath, RunningSumPosition
 from privopt.privacy.kinds import BoundedRange, Concentrated, GaussianKind, ObjectiveGaussian, Pure
+from privopt.privacy.profiles import gaussian_epsilon
 
 
 def log_of(*events):
@@ -239,3 +240,28 @@ def test_unknown_kinds_and_versions_are_refused_by_name():
 def test_json_has_no_numbers_that_json_does_not_have():
     with pytest.raises(ValueError, match="JSON compliant"):
         certify(LOGS["pure"], settings={"bad": math.nan}).to_json()
+
+
+def test_mu_stands_in_a_certificate_that_is_exactly_gaussian():
+    certificate = certify(LOGS["gaussian"])
+    mu = math.hypot(0.3, 0.2)  # a record of cell (0,) pays for both
+    assert certificate.exact_mu == certificate.mu == pytest.approx(mu)
+    data = json.loads(certificate.to_json())
+    assert data["guarantee"]["mu"] == pytest.approx(mu)
+    assert "exactly Gaussian, mu=0.3606" in str(certificate)
+    data["guarantee"]["mu"] *= 0.99
+    with pytest.raises(Refused, match="its own events do not support"):
+        Certificate.from_json(json.dumps(data))
+    del data["guarantee"]["mu"]  # as older ones are
+    assert Certificate.from_json(json.dumps(data)) == certificate
+    for name in ("pure", "concentrated", "objective", "batches", "nothing"):
+        other = certify(LOGS[name])
+        assert not other.exact_mu
+        assert "mu" not in json.loads(other.to_json())["guarantee"]
+
+
+def test_mu_of_another_curve_is_above_it_everywhere():
+    certificate = certify(LOGS["objective"])
+    for delta in (1e-8, 1e-5, 1e-2):
+        assert gaussian_epsilon(certificate.mu, delta) >= certificate.epsilon_at(delta) * (1 - 1e-6)
+    assert 0.4 < certificate.mu < 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from privopt import LogisticRegression, Refused
 from privopt.privacy import Certificate
 from privopt.report import card, findings
+from tests.covering import covering
 
 X = np.random.default_rng(0).uniform(-1, 1, size=(300, 2))
 Y = (X[:, 0] > 0).astype(int)
@@ -22,9 +24,12 @@ def made(epsilon, delta, discrete_noise, **options):
     )
 
 
-@pytest.mark.parametrize("delta", [0.0, 1e-6])
-@pytest.mark.parametrize("options", [{}, {"bounds": (-1, 1)}, {"solver": "noisy_gd"}], ids=str)
-@pytest.mark.parametrize("epsilon", EPSILONS)
+OPTIONS = ({}, {"bounds": (-1, 1)}, {"solver": "noisy_gd"})
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "options"), covering([*product(EPSILONS, (0.0, 1e-6), OPTIONS)]), ids=str
+)
 def test_no_form_of_a_certificate_leaves_out_what_the_numerics_add(epsilon, delta, options):
     for discrete_noise in (True, "auto"):
         model = made(epsilon, delta, discrete_noise, **options)

@@ -13,6 +13,7 @@ from privopt import Budget, Problem, plan
 from privopt.geometry import L1Ball, L2Ball
 from privopt.losses import Absolute, Huber, Logistic, Welsch
 from privopt.solvers import catalogue, solver_named
+from tests.covering import in_turn
 
 from .test_project import SOURCE
 
@@ -78,8 +79,7 @@ def test_the_library_is_imported_without_a_solver(name):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize(("name", "delta"), in_turn(NAMES, [0.0, 1e-6]))
 def test_plans_are_made_without_a_solver(monkeypatch, name, delta):
     """Opinions about a solver that is not there, and solvers that end with it, say so."""
     choose = import_module("privopt.planner.choose")

@@ -20,6 +20,7 @@ from privopt.oracle import Oracle
 from privopt.privacy import Accountant, Certificate, spend
 from privopt.privacy.budget import NEIGHBOURING
 from privopt.solvers import catalogue, declare, execute, row_bounds
+from tests.covering import ALL
 
 from .cases import (
     PROBLEMS,
@@ -39,11 +40,14 @@ NAMES = sorted(name for name, solver in catalogue().items() if not solver.joint)
 @pytest.mark.parametrize(("name", "problem", "relation", "delta"), CASES)
 def test_replay_on_hostile_neighbours(name, problem, relation, delta):
     """On every hostile pair: same calls, same public arguments, movements within the
-    sensitivity."""
+    sensitivity. Problems of a solver under the same budget share the pairs among them."""
     task = PROBLEMS[problem]
     run = public_run(name, task, Budget(1.0, delta, relation))
     pairs = hostile_pairs(relation, classification=task.loss.classification)
     assert len(pairs) >= 20
+    alike = [case[1] for case in CASES if (case[0], *case[2:]) == (name, relation, delta)]
+    share = 1 if ALL else min(len(alike), 4)
+    pairs = pairs[alike.index(problem) % share :: share]
     found = {pair.name: findings for pair in pairs if (findings := replay(run, pair))}
     assert found == {}
 

@@ -8,7 +8,6 @@ by Clopper and Pearson, so no assumption about the released values is made.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,7 +15,6 @@ import numpy as np
 from scipy.special import betaincinv, ndtr, ndtri
 
 from privopt.privacy import Budget, Certificate
-from privopt.privacy.kinds import GaussianKind
 from privopt.privacy.profiles import gaussian_epsilon
 
 Family = Literal["pure", "gaussian", "curve", "point"]
@@ -80,7 +78,7 @@ class Claim:
         here = (claimed.epsilon, claimed.delta)
         if isinstance(claimed, Budget):
             return cls(*here, "pure" if claimed.pure else "point", (here,))
-        mu = _total_mu(claimed)
+        mu = claimed.exact_mu
         if mu is not None:
             return cls(*here, "gaussian", (here,), mu)
         points = [(claimed.epsilon_at(delta), delta) for delta in DELTAS]
@@ -135,16 +133,3 @@ class Claim:
 def _epsilons(mus: np.ndarray, delta: float) -> np.ndarray:
     finite = np.minimum(np.nan_to_num(mus, nan=0.0, posinf=1e3), 1e3)
     return np.array([gaussian_epsilon(float(mu), delta) for mu in finite])
-
-
-def _total_mu(certificate: Certificate) -> float | None:
-    """The GDP parameter of a certificate whose losses are all exactly Gaussian."""
-    worst = 0.0
-    for _, charge in certificate.charges:
-        square = 0.0
-        for step, count in charge.items():
-            if not step.sampling.full or not all(isinstance(k, GaussianKind) for k in step.kinds):
-                return None
-            square += count * sum(k.mu**2 for k in step.kinds if isinstance(k, GaussianKind))
-        worst = max(worst, math.sqrt(square))
-    return worst

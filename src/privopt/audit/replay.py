@@ -1,11 +1,11 @@
 """Record and replay: a deterministic test of everything between the data and the noise.
 
 Run on a data set and record each release; run on a neighbour with the released values frozen.
-Then every call, every public argument and every output must be the same, and each sealed value may
-have moved by no more than its declared sensitivity. This finds wrong sensitivities, missing clips,
-data
-in public parameters and data in side outputs; it does not see the noise (``audit.law`` does) nor a
-wrong formula in the accountant (its closed-form tests do).
+Then every call, every public argument, every point at which a question is asked and every output
+must be the same, and each sealed value may have moved by no more than its declared sensitivity.
+This finds wrong sensitivities, missing clips, data in public parameters and data in side outputs;
+it does not see the noise (``audit.law`` does) nor a wrong formula in the accountant (its
+closed-form tests do).
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from privopt.oracle.sampling import COUPLING, KeyedCoins
 from privopt.oracle.sensitivity import Sensitivity, order_of
 from privopt.oracle.vector_gradient import VectorObjective
 from privopt.oracle.vertex_draw import VertexDraw
+from privopt.oracle.view import LISTENER
 from privopt.privacy import Event
 from privopt.privacy.kinds import BoundedRange, GaussianKind, Pure
 
@@ -68,6 +69,24 @@ class Tape:
     position: int = 0
     playing: bool = False
     group: int = 1
+    questions: list[tuple[str, bytes]] = field(default_factory=list)
+    asked: int = 0
+    inside: bool = False
+    """Within a release: what whole runs in there ask follows from what they alone have seen."""
+
+    def listen(self, name: str, at: np.ndarray) -> None:
+        """A question: what it is and where it is asked must follow from what was released."""
+        if self.inside:
+            return
+        question = name, np.asarray(at, dtype=float).tobytes()
+        if not self.playing:
+            self.questions.append(question)
+            return
+        if self.asked >= len(self.questions) or self.questions[self.asked] != question:
+            self.findings.append(
+                f"{name} is asked at a point that depends on data beyond what was released"
+            )
+        self.asked += 1
 
     def __call__(
         self,
@@ -81,7 +100,11 @@ class Tape:
             payload = payload.scores()
         if not self.playing:
             kept = payload.copy() if isinstance(payload, np.ndarray) else payload
-            result = run()
+            self.inside, before = True, self.inside
+            try:
+                result = run()
+            finally:
+                self.inside = before
             self.releases.append(Release(mechanism, kept, sensitivity, event, result))
             return result
         if self.position >= len(self.releases):
@@ -262,6 +285,7 @@ def _observe(
     run: Run, data: tuple[np.ndarray, np.ndarray], ids: tuple[int, ...], tape: Tape
 ) -> dict[str, Any]:
     hook, coupling = HOOK.set(tape), COUPLING.set(KeyedCoins(ids))
+    listener = LISTENER.set(tape.listen)
     printed, result, error = io.StringIO(), None, None
     try:
         with (
@@ -277,6 +301,7 @@ def _observe(
     finally:
         HOOK.reset(hook)
         COUPLING.reset(coupling)
+        LISTENER.reset(listener)
     return {
         "output": _frozen(result),
         "printed text": printed.getvalue(),

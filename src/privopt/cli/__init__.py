@@ -15,6 +15,7 @@ from privopt.cli.init_bounds import init_bounds
 from privopt.cli.ledger import ledger
 from privopt.cli.plan import plan
 from privopt.cli.predict import predict
+from privopt.cli.prediction_intervals import prediction_intervals
 from privopt.cli.report import report
 from privopt.cli.statement import statement
 
@@ -51,6 +52,7 @@ app.command()(init_bounds)
 app.command()(fit)
 app.command()(evaluate)
 app.command()(predict)
+app.command()(prediction_intervals)
 app.command()(report)
 app.command()(statement)
 app.command()(account)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,12 +32,17 @@ def predict(
         list[str] | None,
         typer.Option(help="A column to copy next to the scores, such as an id; may be repeated."),
     ] = None,
+    band: Annotated[
+        Path | None,
+        typer.Option(help="What `privopt prediction-intervals --out` wrote: adds low and high."),
+    ] = None,
     force: Force = False,
 ) -> None:
     """Predict a class with its probabilities, or a number, for every row of a file.
 
     Predictions cost no budget: they are computed from the released model and the new rows alone.
     """
+    from privopt.evaluation import PredictionIntervals
     from privopt.tables import DeclaredColumns, column_types, read_table, write_table
     from privopt.tables.files import check_writable_kind
     from privopt.tables.schema import FILE_TYPES
@@ -68,7 +74,13 @@ def predict(
         known = {name: FILE_TYPES[kinds[name]] for name in wanted}
         table = read_table(data, dict.fromkeys(kept, "text") | known)
         beside = {name: table.column(name) for name in kept}
+        if band is not None and hasattr(pipeline[-1], "classes_"):
+            raise ValueError("--band is for regressions, and this model was not fitted to numbers.")
         scores = _scores(pipeline, table.select(wanted))
+        if band is not None:
+            found = PredictionIntervals.from_dict(pipeline, json.loads(band.read_text("utf-8")))
+            ends = found.around(scores["prediction"])
+            scores |= {"low": ends[:, 0], "high": ends[:, 1]}
         if twice := beside.keys() & scores.keys():
             raise ValueError(f"--keep {min(twice)}: the answer has a column of that name.")
         write_table(beside | scores, out)

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from privopt.estimators.parameters import Declared, parameter
 from privopt.inference import Coefficients, Summary
 from privopt.inference.coefficients import LONGEST
+from privopt.inference.summary import INTERCEPT
 from privopt.losses import Logistic, Poisson
 from privopt.privacy.certificate import shown
 
@@ -25,7 +26,7 @@ class Confident:
 
     Attributes
     ----------
-    standard_errors_ : ndarray of shape (n_features + 1,), or None
+    standard_errors_ : ndarray of shape (n_features + 1,), (n_classes, n_features + 1), or None
         Of the coefficients, the intercept's last, sampling and privacy together; infinite where
         nothing is identified. None for a fit without intervals.
     """
@@ -39,15 +40,21 @@ class Confident:
     @property
     def standard_errors_(self) -> np.ndarray | None:
         check_is_fitted(self, "coef_")
-        return None if self._inference is None else self._inference.std_err
+        return None if self._inference is None else self._shaped_as_coef(self._inference.std_err)
 
     def conf_int(self, level: float = 0.95) -> np.ndarray:
-        """Intervals of the coefficients, the intercept's last: an array (n_features + 1, 2).
+        """Intervals of the coefficients, the intercept's last: an array (n_features + 1, 2), or
+        (n_classes, n_features + 1, 2) where there are more than two classes.
 
         They hold sampling and privacy noise, and cost no budget. Where the noise leaves nothing to
         say they are the whole line.
         """
-        return self._sure().interval(level)
+        return self._shaped_as_coef(self._sure().interval(level))
+
+    def _shaped_as_coef(self, found: np.ndarray) -> np.ndarray:
+        """One line a coefficient; with more than two classes a block of such lines for each."""
+        models = self.plan_.facts.repeats  # type: ignore[attr-defined]
+        return found.reshape(models, -1, *found.shape[1:]) if models > 1 else found
 
     def summary(self, level: float = 0.95) -> Summary:
         """Coefficients, standard errors and intervals in a table, with what is estimated."""
@@ -65,7 +72,7 @@ class Confident:
         ]
         return Summary(
             f"{type(self).__name__}: coefficients",
-            [*map(str, names), "intercept"],
+            _rows([*map(str, names), INTERCEPT], model),
             one,
             level,
             facts,
@@ -115,7 +122,14 @@ class GivesIntervals(Declared):
     intervals: bool = parameter(default=False)
 
 
-def reported(model: Any, found: Coefficients | None, q: int) -> Coefficients | None:
+def _rows(names: list[str], model: Any) -> list[str]:
+    """Names of all coefficients, class by class where there are more than two."""
+    if model.plan_.facts.repeats == 1:
+        return names
+    return [f"{label}: {name}" for label in model.classes_ for name in names]
+
+
+def reported(model: Any, found: Coefficients | None, models: int, q: int) -> Coefficients | None:
     """Errors of the parameters that were fitted, as errors of ``coef_`` and ``intercept_``.
 
     ``_coefficients`` is affine, so its values at the origin and at the unit vectors are the map.
@@ -125,11 +139,12 @@ def reported(model: Any, found: Coefficients | None, q: int) -> Coefficients | N
     probe = copy(model)
 
     def at(theta: np.ndarray) -> np.ndarray:
-        probe._keep(*probe._coefficients(theta[None, :]))
-        return np.append(np.ravel(probe.coef_), probe.intercept_)
+        probe._keep(*probe._coefficients(theta.reshape(models, q)))
+        coef, constant = np.reshape(probe.coef_, (models, -1)), np.reshape(probe.intercept_, -1)
+        return np.column_stack([coef, constant]).ravel()
 
-    shift = at(np.zeros(q))
-    matrix = np.array([at(unit) - shift for unit in np.eye(q)]).T
+    shift = at(np.zeros(models * q))
+    matrix = np.array([at(unit) - shift for unit in np.eye(models * q)]).T
     return found.mapped(matrix, shift)
 
 

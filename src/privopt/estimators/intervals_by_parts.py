@@ -10,6 +10,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from privopt.estimators.linear_model import LinearModel
+from privopt.estimators.resumable import Resumable
 from privopt.inference import Summary
 
 
@@ -62,6 +63,11 @@ class IntervalsByParts(MetaEstimatorMixin, BaseEstimator):
             raise ValueError(
                 f"IntervalsByParts is for linear estimators of privopt, not for "
                 f"{type(self.estimator).__name__}."
+            )
+        if isinstance(self.estimator, Resumable):
+            raise ValueError(
+                "IntervalsByParts is for estimators that are fitted in one go: "
+                f"{type(self.estimator).__name__} learns from batches that arrive one by one."
             )
         if getattr(self.estimator, "intervals", False):
             raise ValueError("the estimator gives intervals itself: take intervals=True out.")

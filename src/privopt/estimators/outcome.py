@@ -49,5 +49,5 @@ def publish(
     if answer.row_map is None and answer.data_norm != math.inf:
         model.data_norm_ = answer.data_norm or problem.row_norm
     model._keep(coef, intercept)
-    model._inference = reported(aside, answer.inference, theta.shape[1])
+    model._inference = reported(aside, answer.inference, *theta.shape)
     return model

@@ -16,6 +16,7 @@ noise and the new record, whatever their distribution and however bad the model.
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -56,9 +57,30 @@ class PredictionIntervals:
 
     def predict(self, X: Any) -> np.ndarray:
         """Lower and upper ends within the target bounds: an array (n_samples, 2)."""
-        middle = np.asarray(self.model.predict(X), dtype=float)
+        return self.around(self.model.predict(X))
+
+    def around(self, predictions: Any) -> np.ndarray:
+        """The same, of predictions that were made already."""
+        middle = np.asarray(predictions, dtype=float)
         ends = np.column_stack([middle - self.half_width, middle + self.half_width])
         return np.clip(ends, *self.target_bounds)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, with the certificate."""
+        return {
+            "half_width": self.half_width,
+            "level": self.level,
+            "target_bounds": list(self.target_bounds),
+            "certificate": self.privacy_.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, model: Any, data: dict[str, Any]) -> PredictionIntervals:
+        """For the same model again; refuses a certificate that its own events do not support."""
+        certificate = Certificate.from_json(json.dumps(data["certificate"]))
+        low, high = map(float, data["target_bounds"])
+        half, level = float(data["half_width"]), float(data["level"])
+        return cls(model, half, level, (low, high), certificate)
 
     def __str__(self) -> str:
         return (
@@ -121,8 +143,9 @@ def prediction_intervals(
             'use neighbouring="zero_out" or "replace_one".'
         )
     steps = [step for _, step in getattr(model, "steps", [("model", model)])]
-    bounds = getattr(steps[-1], "_ends", None)
-    if bounds is None or not all(own_type(type(step)) for step in steps):
+    last = getattr(steps[-1], "estimator_", steps[-1])  # of fits to parts, their mean
+    bounds = getattr(last, "_ends", None)
+    if bounds is None or not all(own_type(type(step)) for step in (*steps, last)):
         raise ValueError(
             "prediction intervals are for regressions of this library, alone or behind its own "
             "encoders: another model may predict a row by looking at others."

@@ -30,8 +30,9 @@ an interval holds both answers.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
@@ -89,6 +90,10 @@ class Sandwich:
     reach: float = math.inf
     reported: Linear | None = None
     kind: str = "sandwich"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What was released: the rest follows from it, wherever it is read."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     def mapped(self, matrix: np.ndarray, shift: np.ndarray) -> Sandwich:
         return replace(self, reported=through(self.reported, self._q).then(matrix, shift))

@@ -13,6 +13,8 @@ import numpy as np
 from privopt.inference.coefficients import Coefficients
 
 WEAK = "not identified at this epsilon"
+INTERCEPT = "intercept"
+"""How the name of a constant ends."""
 
 
 @dataclass(frozen=True, eq=False)

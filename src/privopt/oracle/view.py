@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, cast
 
 import numpy as np
@@ -22,6 +24,12 @@ from privopt.oracle.sensitivity import FunctionFacts, Grid, Sensitivity
 from privopt.oracle.vector_gradient import VectorObjective, vector_facts
 from privopt.privacy.budget import Neighbouring, Refused, records_moved
 from privopt.privacy.events import Cell, Sampling
+
+LISTENER: ContextVar[Callable[[str, np.ndarray], None] | None] = ContextVar(
+    "privopt_listener", default=None
+)
+"""Told each question of this context and the point that it is asked at, so that an audit can see
+whether the point follows from what was released."""
 
 
 class View:
@@ -67,6 +75,7 @@ class View:
 
     def _asked(self, query: Query, at: np.ndarray, resolution: float | None) -> Sealed:
         name, query = type(query).__name__, held(query)
+        _heard(name, at)
         movement, single = self._movement(query)
         step = None if resolution is None else grid_step(movement, resolution)
         payload, refused = None, None
@@ -94,6 +103,7 @@ class View:
         if np.shape(at) != (self._rows.dimension,):
             raise ValueError(f"a question is asked at a vector of length {self._rows.dimension}.")
         check_own(query)
+        _heard(type(query).__name__, at)
         if isinstance(self._rows, ChunkedRows):
             raise Refused(NO_ORDER)
         return CoordinateGradient(self._rows, query, at, *self._movement(query), self._seal)
@@ -163,3 +173,9 @@ class View:
 
     def __repr__(self) -> str:
         return f"View(number={self._number}, cells={self._cells}, rate={self._sampling.rate:g})"
+
+
+def _heard(name: str, at: np.ndarray) -> None:
+    listener = LISTENER.get()
+    if listener is not None:
+        listener(name, at)

@@ -6,9 +6,11 @@ import html
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from privopt.facts import Facts
+from privopt.ownership import own
 from privopt.planner.opinions import opinion_of
 from privopt.planner.simulate import Expectation, Simulation
 from privopt.privacy import Budget, Refused
@@ -78,12 +80,36 @@ def rank(facts: Facts, budget: Budget, discrete_noise: bool | str = "auto") -> R
     """Try every solver of the catalogue on public facts, references too.
 
     By a simulation of all of them on made-up data; by proved bounds where nothing can be simulated,
-    or where a solver is known to go first.
+    or where a solver is known to go first. Made once for the same facts, unless they hold code or
+    arrays of the caller's, which may change.
     """
-    discrete_noise = by_epsilon(discrete_noise, budget)
+    asked = (facts, budget, by_epsilon(discrete_noise, budget))
+    found = _once(_ranked, tuple(catalogue().items()), asked)
+    return replace(found, refused=dict(found.refused))
+
+
+def _once(make: Any, solvers: Any, asked: tuple[Any, ...]) -> Any:
+    """What ``make`` finds, made once for the same public facts."""
+    text = repr(asked)  # 1 and 1.0 are equal, and not written alike
+    try:
+        hash(asked)
+        kept = own(asked)
+    except TypeError:
+        kept = False
+    return (make if kept else make.__wrapped__)(solvers, text, *asked)
+
+
+@lru_cache(maxsize=256)
+def _ranked(
+    solvers: tuple[tuple[str, Solver], ...],
+    _: str,
+    facts: Facts,
+    budget: Budget,
+    discrete_noise: bool | str,
+) -> Ranking:
     plans: list[Plan] = []
     refused: dict[str, str] = {}
-    for name, solver in catalogue().items():
+    for name, solver in solvers:
         sentence = solver.refuse(facts, budget) or _soft(solver, discrete_noise)
         try:
             if sentence is None:
@@ -204,12 +230,24 @@ def choose(
             raise ValueError('settings can be chosen only for a named solver, not for "auto".')
         return rank(facts, budget, discrete_noise).best
     discrete_noise = by_epsilon(discrete_noise, budget)
-    named = solver_named(solver)
-    sentence = named.refuse(facts, budget) or _soft(named, discrete_noise)
+    asked = (facts, budget, discrete_noise, tuple(choices.items()))
+    return _once(_named, solver_named(solver), asked)
+
+
+@lru_cache(maxsize=256)
+def _named(
+    solver: Solver,
+    _: str,
+    facts: Facts,
+    budget: Budget,
+    discrete_noise: bool | str,
+    choices: tuple[tuple[str, Any], ...],
+) -> Plan:
+    sentence = solver.refuse(facts, budget) or _soft(solver, discrete_noise)
     if sentence is not None:
         raise Refused(sentence)
-    settings = named.settings(facts, budget, **_hard(named, discrete_noise), **choices)
-    return Plan(named, facts, budget, settings)
+    settings = solver.settings(facts, budget, **_hard(solver, discrete_noise), **dict(choices))
+    return Plan(solver, facts, budget, settings)
 
 
 def by_epsilon(discrete_noise: bool | str, budget: Budget) -> bool | str:

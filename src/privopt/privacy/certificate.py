@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 from importlib.metadata import version
 from typing import Any, cast
@@ -17,13 +17,24 @@ from privopt.privacy.accountant import Accountant
 from privopt.privacy.budget import Budget, Neighbouring, Refused
 from privopt.privacy.events import Cell, Event, Log
 from privopt.privacy.groups import grouped
+from privopt.privacy.kinds import GaussianKind
+from privopt.privacy.profiles import gaussian_mu
 from privopt.privacy.spend import Charge, Spend, Step, spend
 
 VERSION = 1
+LIBRARY = f"privopt {version('privopt')}"
 MOST_SLACK = 1e-3
 """A fit whose samplers add more to delta is refused before data is touched."""
 GROWS = 700.0
 """Beyond this epsilon there is no guarantee to speak of, and its exponential overflows."""
+
+DELTAS = (
+    *(float(f"{m}e-{k}") for k in range(10, 1, -1) for m in (1, 3)),
+    *(k / 10 for k in range(1, 10)),  # they matter where epsilon is large
+)
+"""Where a curve of epsilon by delta is read."""
+LEAST_EPSILON = 1e-9
+"""Less than this is what samplers add to an epsilon of 0."""
 
 RUN = object()  # held by runs: they alone certify, and have gates with secure noise
 
@@ -113,7 +124,7 @@ class Certificate:
             cells=len(spent.leaves()),
             assumptions=assumptions,
             settings=dict(settings or {}),
-            library=f"privopt {version('privopt')}",
+            library=LIBRARY,
             ledger=ledger,
             numerics=numerics,
         )
@@ -144,6 +155,34 @@ class Certificate:
             epsilon = found
         return math.inf
 
+    @cached_property
+    def exact_mu(self) -> float | None:
+        """mu where all that was released is exactly Gaussian, so that nobody tells a record's
+        presence better than one draw of N(0, 1) from one of N(mu, 1); else None."""
+        worst = 0.0
+        for _, charge in self.charges:
+            square = 0.0
+            for step, count in charge.items():
+                if not step.sampling.full or len(step.kinds) == 0:
+                    return None
+                for kind in step.kinds:
+                    if not isinstance(kind, GaussianKind):
+                        return None
+                    square += count * kind.mu**2
+            worst = max(worst, math.sqrt(square))
+        return worst
+
+    @cached_property
+    def mu(self) -> float:
+        """The guarantee as one number: ``exact_mu``, or the least mu of a Gaussian curve that is
+        nowhere below this one's at deltas from 1e-10 to .9, but for what samplers add."""
+        if self.exact_mu is not None:
+            return self.exact_mu
+        deltas = {*DELTAS, self.delta} - {0.0}
+        pairs = [(delta, self.epsilon_at(delta)) for delta in deltas]
+        known = [gaussian_mu(e, d) for d, e in pairs if LEAST_EPSILON < e < math.inf]
+        return max(known, default=0.0)
+
     def verify(self) -> bool:
         """Recompute epsilon from the listed charges and compare it with the stated one."""
         return self.epsilon_at(self.delta) <= self.epsilon * (1 + 1e-9)
@@ -158,6 +197,7 @@ class Certificate:
                 "neighbouring": self.neighbouring,
                 "unit": self.unit,
                 "private": self.private,
+                **({} if not self.exact_mu else {"mu": self.exact_mu}),
             },
             "solver": self.solver,
             "settings": self.settings,
@@ -195,7 +235,8 @@ class Certificate:
             ledger=data.get("ledger"),
             numerics=data.get("numerics"),
         )
-        if not certificate.verify():
+        stated = guarantee.get("mu", math.inf)  # older ones do not say
+        if not certificate.verify() or stated < (certificate.exact_mu or 0.0) * (1 - 1e-12):
             raise Refused(
                 "this certificate states an epsilon that its own events do not support: "
                 "it was altered or written by a faulty version."
@@ -219,6 +260,8 @@ class Certificate:
         ]
         if not self.private:
             lines.append("NOT PRIVATE: the noise came from a seed (random_state was given)")
+        if self.exact_mu:
+            lines.append(f"exactly Gaussian, mu={round_up(self.exact_mu)}")
         if self.ledger is not None:
             where = f"{self.ledger['dataset']!r}, entry {self.ledger['entry']}"
             lines.append(f"charged to {where} ({self.ledger['hash'][:12]})")

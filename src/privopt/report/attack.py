@@ -16,12 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from privopt.privacy import Certificate
-from privopt.privacy.profiles import gaussian_mu
-
-DELTAS = (
-    *(float(f"{m}e-{k}") for k in range(10, 1, -1) for m in (1, 3)),
-    *(k / 10 for k in range(1, 10)),  # they matter where epsilon is large
-)
+from privopt.privacy.certificate import DELTAS
 
 
 @dataclass(frozen=True)
@@ -50,12 +45,10 @@ class Attack:
             )
         return best
 
-    @cached_property
+    @property
     def mu(self) -> float:
-        """The guarantee as one number: at every listed delta nobody tells the record better than
-        one draw of N(0, 1) from one of N(mu, 1)."""
-        pairs = [(delta, epsilon) for delta, epsilon in self.curve if 0 < delta < 1]
-        return max((gaussian_mu(max(e, 1e-12), d) for d, e in pairs if e > 0), default=0.0)
+        """The guarantee as one number: see ``Certificate.mu``."""
+        return self.certificate.mu
 
     def guesses(self) -> float:
         """Largest share of right guesses when the record is there with probability one half.

@@ -282,7 +282,7 @@ def _coefficients(
         Coefficient(
             name,
             column(coef, j),
-            None if errors is None else column(errors[:-1], j),
+            None if errors is None else column(errors[..., :-1], j),
             float(ranges[j]),
         )
         for j, name in enumerate(names)

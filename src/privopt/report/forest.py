@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from privopt.inference.summary import INTERCEPT
 from privopt.report.chart import (
     BLUE,
     BOTTOM,
@@ -116,15 +117,16 @@ def forest(found: Findings, plots: list[dict[str, Any]]) -> str:
     if summary is None:
         return ""
     one = summary.estimate
-    values, weak = np.asarray(one.value, float)[:-1], ~one.identified[:-1]
-    names = list(summary.names)[:-1]
-    interval = np.asarray(one.interval(summary.level), float)[:-1]
+    slopes = [i for i, name in enumerate(summary.names) if not name.endswith(INTERCEPT)]
+    values, weak = np.asarray(one.value, float)[slopes], ~one.identified[slopes]
+    names = [summary.names[i] for i in slopes]
+    interval = np.asarray(one.interval(summary.level), float)[slopes]
     sampling = getattr(one, "std_err_sampling", None)
     share = np.zeros(len(values))
     if sampling is not None:
         half = (interval[:, 1] - interval[:, 0])[~weak] / 2
-        errors = np.asarray(one.std_err, float)[:-1][~weak]
-        part = np.asarray(sampling, float)[:-1][~weak]
+        errors = np.asarray(one.std_err, float)[slopes][~weak]
+        part = np.asarray(sampling, float)[slopes][~weak]
         share[~weak] = half * part / np.where(errors > 0, errors, 1.0)
     order = np.argsort(-np.abs(values), kind="stable")[:SHOWN]
     chart = Forest(

@@ -237,7 +237,9 @@ def _coefficient_table(found: Findings, shown: Sequence[Coefficient]) -> str:
         for k, value in enumerate(one.values):
             cells.append(f'<td class="number">{value:.4g}</td>')
             if one.errors is not None:
-                cells.append(f'<td class="number">{one.errors[k]:.2g}</td>')
+                error = one.errors[k]
+                said = f"{error:.2g}" if math.isfinite(error) else "not identified"
+                cells.append(f'<td class="number">{said}</td>')
         kind = " class=faint" if one.faint else " class=chosen" if one.clear else ""
         lines.append(f"<tr{kind}>{''.join(cells)}</tr>")
     return row_table(head, "".join(lines), numbers=len(head) - 1)

@@ -139,7 +139,9 @@ class Solver(ABC):
                     'in chunks has not: leave solver="auto", or take "noisy_sgd".'
                 )
             if facts.problem.weighted and not self.weights:
-                return f"{self.name} takes no weights of records: use another solver."
+                instead = "wrap the estimator in privopt.IntervalsByParts"
+                instead = instead if facts.problem.intervals else "use another solver"
+                return f"{self.name} takes no weights of records: {instead}."
             return own(self, facts, budget)
 
         cls.refuse = refuse  # type: ignore[method-assign]

@@ -8,7 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from privopt.evaluation import Evaluation, evaluate
+from privopt.evaluation import (
+    Evaluation,
+    PredictionIntervals,
+    evaluate,
+    prediction_intervals,
+)
 from privopt.noise import fresh_name
 from privopt.oracle.identities import canonical_ids
 from privopt.tables.encoder import DeclaredColumns, codes
@@ -69,6 +74,13 @@ def judge(
         y = np.array([_number(value) for value in values.to_pylist()])
     owners = {} if users is None else {"user_ids": table.column(users).to_pylist()}
     return evaluate(pipeline, table, y, epsilon, neighbouring=neighbouring, **owners, **how)
+
+
+def banded(pipeline: Any, table: Any, target: str, **how: Any) -> PredictionIntervals:
+    """``prediction_intervals`` from the columns of a table; a target that is no number makes its
+    record empty."""
+    y = np.array([_number(value) for value in table.column(target).to_pylist()])
+    return prediction_intervals(pipeline, table, y, **how)
 
 
 def _number(value: Any) -> float:

@@ -52,6 +52,7 @@ class InParts(Solver):
         self.name = f"{inner.name} in {parts} parts"  # type: ignore[misc]
         self.summary = f"{inner.summary}, on each of {parts} parts"  # type: ignore[misc]
         self.promise = inner.promise  # type: ignore[misc]
+        self.joint = inner.joint  # type: ignore[misc]
 
     def refuse(self, facts: Facts, budget: Budget) -> str | None:
         return self.inner.refuse(self._part(facts), budget)
@@ -98,8 +99,9 @@ class InParts(Solver):
         for done, part in enumerate(oracle.cyclic(self.parts), 1):
             answers.append(self.inner.run_all([part], gate, problem, settings.inner))
             tick(done, self.parts)
-        fits = np.array([answer.thetas[0] for answer in answers])
-        return replace(answers[0], thetas=[fits.mean(axis=0)], inference=Parts(fits))
+        fits = np.array([answer.thetas for answer in answers])
+        thetas = list(fits.mean(axis=0))
+        return replace(answers[0], thetas=thetas, inference=Parts(fits.reshape(len(fits), -1)))
 
 
 def in_parts(plan: Plan, parts: int, n: int) -> Plan:
@@ -107,8 +109,11 @@ def in_parts(plan: Plan, parts: int, n: int) -> Plan:
     facts = plan.facts
     if isinstance(parts, bool) or not isinstance(parts, int) or not FEWEST <= parts <= MOST:
         raise ValueError(f"parts must be a whole number from {FEWEST} to {MOST}, got {parts!r}.")
-    if facts.repeats > 1:
-        raise Refused("intervals are for one model: for more than two classes fit them one by one.")
+    if facts.repeats > 1 and not plan.solver.joint:
+        raise Refused(
+            f"intervals for more than two classes need a solver that fits all of them together, "
+            f"and {plan.name} does not: take LogisticRegression."
+        )
     if facts.group > 1:
         raise Refused(
             "intervals take records as independent, and rows of one user are not: leave "
