@@ -12,7 +12,7 @@ import pytest
 from privopt import Budget, Problem, Refused, plan
 from privopt.facts import Facts
 from privopt.geometry import L2Ball
-from privopt.losses import Absolute, Hinge, Huber, Linear, Logistic, Squared
+from privopt.losses import Absolute, Hinge, Huber, Logistic, Squared
 from privopt.planner import choose, rank
 from privopt.planner.opinions import MEASURED, REFERENCE, Opinion
 from privopt.privacy.budget import NEIGHBOURING
@@ -313,12 +313,3 @@ def test_a_plan_is_made_once_for_the_same_facts_of_ones_own(monkeypatch):
     for seen in (2, 3):
         rank(foreign, Budget(1.0, 1e-6))
         assert len(asked) == seen
-
-
-@pytest.mark.parametrize("delta", [0.0, 1e-6])
-def test_a_loss_that_does_not_bend_is_simulated(delta):
-    """Its minimiser lies on the boundary, which iterates reach and a ridge keeps away from."""
-    ranking = plan(Problem(Linear(), L2Ball(1.0)), n=4000, p=3, budget=Budget(1.0, delta))
-    assert ranking.best.name == "noisy_gd"
-    named = {one.name: one for one in ranking.plans}
-    assert ranking.best.predicted < named["objective_perturbation"].predicted / 10
