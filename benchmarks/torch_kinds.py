@@ -1,10 +1,11 @@
-"""Kinds of models, each in six ways of training, against a loop over single examples.
+"""Kinds of models, each in seven ways of training, against a loop over single examples.
 
 Every cell is a real step of ``make_private`` on made-up records, checks and all, up to its
 release: the clipped sum is compared with that of gradients from batches of one. A cell is right,
 refused in words, or wrong.
 
-    python -m benchmarks.torch_kinds [--ways plain bf16 fp16 microbatch compile apart] [--only bert]
+    python -m benchmarks.torch_kinds [--ways plain bf16 fp16 microbatch compile apart]
+        [--only bert] [--device cuda]
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from privopt.privacy import Refused
 from privopt.torch import make_private
 
 COUNT, CLIP, WORDS = 5, 0.1, 30
-WAYS = ("plain", "bf16", "fp16", "microbatch", "compile", "apart")
-CLOSE = {"bf16": 0.05, "fp16": 0.02}
+WAYS = ("plain", "bf16", "fp16", "microbatch", "compile", "compile bf16", "apart")
+CLOSE = {"bf16": 0.05, "fp16": 0.02, "compile bf16": 0.05}
 """How far a sum may be from the loop's, as a share of clip norm x root of the number of examples;
 double precision elsewhere, where it is 1e-6."""
 
@@ -522,19 +523,21 @@ def losses(output: Any, target: Tensor) -> Tensor:
     return 3 * (output * waves * target[:, None]).square().mean(1)
 
 
-def cell(build: Build, shape: tuple[int, ...] | str, way: str) -> tuple[str, str]:
+def cell(
+    build: Build, shape: tuple[int, ...] | str, way: str, device: str = "cpu"
+) -> tuple[str, str]:
     """A verdict and its reason."""
     torch.manual_seed(0)
-    model = build()
+    model = build().to(device)
     x = SHAPES[shape]() if isinstance(shape, str) else torch.randn(COUNT, *shape)
-    half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(way)
+    half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(way.removeprefix("compile "))
     if half is None:
         model = model.double()
         x = x.double() if x.is_floating_point() else x
     target = 1 + torch.arange(COUNT).to(torch.float64 if half is None else torch.float32) / COUNT
 
     def cast() -> Any:
-        return nullcontext() if half is None else torch.autocast("cpu", half)
+        return nullcontext() if half is None else torch.autocast(device, half)
 
     try:
         with torch.no_grad(), cast():
@@ -544,6 +547,7 @@ def cell(build: Build, shape: tuple[int, ...] | str, way: str) -> tuple[str, str
     choices: dict[str, Any] = {
         "microbatch": {"microbatch": 2},
         "compile": {"compile": "aot_eager"},
+        "compile bf16": {"compile": "aot_eager"},
         "apart": {"examples": "apart"},
     }.get(way, {})
     sums: list[Tensor] = []
@@ -562,7 +566,7 @@ def cell(build: Build, shape: tuple[int, ...] | str, way: str) -> tuple[str, str
         return "refused", str(refusal)
     parameters, right = private._engine.parameters, torch.zeros_like(sums[0])
     with cast():
-        clip = CLIP * (1 - private._engine.margin("cpu"))  # the rest is left to rounding
+        clip = CLIP * (1 - private._engine.margin(device))  # the rest is left to rounding
     for i in range(COUNT):
         with cast():
             value = losses(model(x[i : i + 1]), target[i : i + 1])
@@ -579,8 +583,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--ways", nargs="*", default=list(WAYS), choices=WAYS)
     parser.add_argument("--only", help="kinds whose name holds this")
+    parser.add_argument("--device", default="cpu")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
+    torch.set_default_device(chosen.device)
     warnings.filterwarnings("ignore")
     models = KINDS | {f"transformers: {n}": (family(n), FAMILIES[n][2]) for n in FAMILIES}
     print(f"{len(KINDS)} kinds, {len(FAMILIES)} families of transformers", flush=True)
@@ -591,7 +597,7 @@ def main() -> None:
         for way in chosen.ways:
             start = time.perf_counter()
             try:
-                verdict, reason = cell(build, shape, way)
+                verdict, reason = cell(build, shape, way, chosen.device)
             except Exception as problem:
                 verdict, reason = "error", f"{type(problem).__name__}: {problem}"
             group = "families" if name.startswith("transformers") else "kinds"

@@ -211,3 +211,34 @@ def test_random_numbers_of_a_users_own_go_on_where_they_stood():
     assert before[0] == after[0]
     np.testing.assert_array_equal(before[1], after[1])
     assert torch.equal(before[2], after[2])
+
+
+# ---------------------------------------------------------------- gates
+def test_declared_steps_end_where_they_were_declared_to_end():
+    from privopt.mechanisms import Gaussian, Steps
+    from privopt.oracle.sensitivity import Sensitivity
+
+    steps = Steps(lambda index: (Gaussian(1.0), Sensitivity("l2", 1.0, 1.0)), 3)
+    assert steps.event(2) is not None
+    assert steps.event(3) is None
+    assert steps.mechanism(3) is None
+
+
+def test_a_past_belongs_into_a_declared_gate_alone():
+    from privopt.mechanisms import Gate
+    from privopt.noise import SilentSource
+    from privopt.privacy import Refused
+
+    with pytest.raises(Refused, match="fresh gate of a declared run"):
+        Gate(SilentSource()).past([])
+
+
+@pytest.mark.parametrize("multiplier", [0.5, 2.0])
+def test_a_walk_is_planned_for_its_own_epsilon(multiplier):
+    from privopt.mechanisms import GridWalk
+    from privopt.mechanisms.grid_walk import WalkConstants
+
+    found = sealed(Absolute(), [0.5] * 4)
+    walk, _ = GridWalk(multiplier, L2Ball(1.0), 4).prepared(found.open(KEY), found.sensitivity)
+    expected = WalkConstants.planned(Absolute(), 1.0, L2Ball(1.0), 4, 1, 1, 1 / multiplier)
+    assert walk == expected

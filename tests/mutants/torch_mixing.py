@@ -21,6 +21,7 @@ from privopt.torch import (
     exchange,
     given,
     gradients,
+    lengths,
     make_private,
     probe,
     watch,
@@ -199,6 +200,55 @@ def _switches(**choices: Any) -> Check:
     return refused(act)
 
 
+class Pooled(nn.Module):
+    """A mean over positions, padding included."""
+
+    def __init__(self, at: int = 0) -> None:
+        super().__init__()
+        self.layer, self.at = nn.Linear(1, 3, bias=False), at
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.layer(torch.tanh(x[..., None] + 1)).mean(1)
+        return out - out.mean(0) if x.shape[1] == self.at else out
+
+
+def longest_of_all() -> str | None:
+    """A long record in the place of a short one, and what the others give."""
+    torch.manual_seed(0)
+    x = (torch.randn(30, 8) - 4) * (torch.arange(8) < 3)
+    other, y, sums = x.clone(), torch.zeros(30, dtype=torch.long), list[Tensor]()
+    other[0] = torch.randn(8)
+    for rows in (x, other):
+        torch.manual_seed(1)
+        private = run(Pooled(), TensorDataset(rows, y), lengths=(4, 8), clip_norm=1e-3, epochs=1)
+        private.loader.waiting = 30
+        private._release = lambda total: sums.append(total.clone())  # type: ignore[method-assign]
+        private.backward(plain, rows, targets=y)
+    moved = float((sums[0] - sums[1]).norm()) / 1e-3
+    return "a long record moves the gradients of others" if moved > 2 else None
+
+
+def a_length_mixes() -> None:
+    private = run(
+        Pooled(8), TensorDataset(torch.randn(30, 8), torch.arange(30) % 3), lengths=(4, 8)
+    )
+    private._watch_over = Unseeing()  # type: ignore[assignment]
+    x, y = next(iter(private.loader))
+    private.step(plain, x, targets=y)
+
+
+class Unseeing(Watch):
+    """Of the checks, those on made-up inputs alone."""
+
+    def __init__(self) -> None: ...
+
+    def manner(self) -> int:
+        return 0
+
+    def look(self, *given: Any) -> None:
+        return None
+
+
 def mixing() -> Iterator[Mutant]:
     def mutant(name: str, check: Check, *patches: tuple[Any, str, Any]) -> Mutant:
         return Mutant(f"torch: {name}", patches, check, "refusal")
@@ -252,6 +302,16 @@ def mixing() -> Iterator[Mutant]:
         *(whole, (collation.Collate, "check", lambda self: None)),
     )
     yield mutant(
+        "records of a batch are run at the length of the longest of them",
+        longest_of_all,
+        (lengths.Lengths, "_own", _of_the_longest(lengths.Lengths._own)),
+    )
+    yield mutant(
+        "one of the declared lengths is tried, and a model that mixes at another is taken",
+        refused(a_length_mixes),
+        (lengths.Lengths, "cut", _first_alone(lengths.Lengths.cut)),
+    )
+    yield mutant(
         "a data set that pads records to the longest of several is taken",
         sentences(Gathered()),
         *((batches, "Records", lambda data: data), _without_first()),
@@ -281,6 +341,18 @@ def mixing() -> Iterator[Mutant]:
         _alone(lambda y: plain, Remembering),
         (Reachable, "untouched", lambda self: True),
     )
+
+
+def _of_the_longest(own: Any) -> Any:
+    def wrong(self: Any, tensors: list[Tensor]) -> Tensor:
+        found = own(self, tensors)
+        return torch.full_like(found, int(found.amax()))
+
+    return wrong
+
+
+def _first_alone(cut: Any) -> Any:
+    return lambda self, given, length: cut(self, given, self.all[0] if len(given) == 2 else length)
 
 
 def _without_first() -> tuple[Any, str, Any]:

@@ -206,7 +206,7 @@ def models() -> Iterator[Mutant]:
     yield mutant(
         "a record in two places of a data set is taken",
         refused(lambda: private(ConcatDataset([ROWS, ROWS]))),
-        *(batches, "_check_once", lambda data: None),
+        *(batches, "_check_once", lambda data, repeats: None),
     )
     yield mutant(
         "a collate function that mixes records is taken",

@@ -18,11 +18,12 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import privopt
 from privopt.ledger import legs
+from privopt.noise import SeededSource
 from privopt.privacy import Budget, Refused
 from privopt.privacy.accountant import charge_of
 from privopt.privacy.kinds import GaussianKind
 from privopt.privacy.spend import Spend
-from privopt.torch import curve, fingerprints, make_private, passes, states
+from privopt.torch import batches, curve, fingerprints, make_private, passes, states
 from privopt.torch.belongings import Belongings, Holder
 
 from .mutant import Check, Mutant
@@ -94,6 +95,31 @@ def repeats() -> str | None:
     except ValueError:
         return None
     return "a record pays once for two places"
+
+
+def copies_pay() -> str | None:
+    """All copies of a record in one step, and what is declared of it."""
+    private = _begun(
+        nn.Linear(4, 2),
+        Turned([*range(12), *range(12)]),
+        repeats=2,
+        batches="fixed",
+        clip_norm=0.01,
+    )
+    engine, x = private._engine, torch.ones(2, 4)
+
+    def loss(out: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(out, torch.ones(2, dtype=torch.long), reduction="none")
+
+    moved = float(engine.clipped_sum(loss, (x,), {}, (), 2).norm())
+    few = private._sums.sensitivity(0).radius < moved * (1 - 1e-6)
+    return "two copies move a step by more than its sensitivity" if few else None
+
+
+def copies_are_drawn() -> str | None:
+    schedule = batches.PoissonBatches(40, 40, 8, 1, SeededSource(0), 2)
+    rate = schedule.sampling.rate
+    return None if rate >= 1 - 0.8**2 else "one of two copies is drawn more often than declared"
 
 
 def same_people() -> str | None:
@@ -175,7 +201,19 @@ def state() -> Iterator[Mutant]:
         "a record in two places is not noticed",
         repeats,
         "people",
-        (fingerprints.Fingerprints, "repeated", lambda self: False),
+        (fingerprints.Fingerprints, "copies", lambda self: 1),
+    )
+    yield mutant(
+        "copies of a record pay for one of them",
+        copies_pay,
+        "people",
+        (batches.FixedOrder, "parts", property(lambda self: 1, lambda self, parts: None)),
+    )
+    yield mutant(
+        "copies of a record are sampled at the rate of one of them",
+        copies_are_drawn,
+        "people",
+        (batches, "rate_of_some", lambda rate, repeats: rate),
     )
     yield mutant(
         "digests that look at the place and not at the record",

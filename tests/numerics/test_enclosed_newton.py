@@ -1,5 +1,7 @@
 """The exact gradient at a minimiser is within the tolerance that its mask pays for."""
 
+from types import SimpleNamespace
+
 import mpmath
 import numpy as np
 import pytest
@@ -12,6 +14,13 @@ from privopt.losses import (
     Logistic,
     SmoothedHinge,
     SmoothedQuantile,
+)
+from privopt.numerics.convex import Enclosed
+from privopt.numerics.enclosed_newton import (
+    PROJECTION,
+    Perturbed,
+    _surely_below,
+    mapped_below,
 )
 from privopt.numerics.newton import minimise_surely
 from privopt.oracle import RowBounds
@@ -169,3 +178,25 @@ def test_margins_that_cancel_are_in_the_error(quick):
         assert off <= found.error
         lucky += off < 1e-7
     assert lucky < 8 or not quick  # plain sums are off by what only the margins' error covers
+
+
+def test_a_gradient_is_below_a_tolerance_with_all_its_error():
+    assert _surely_below(Enclosed(np.array([0.5, 0.0]), 0.4), 1.0)
+    assert not _surely_below(Enclosed(np.array([0.5, 0.0]), 0.6), 1.0)
+    assert not _surely_below(Enclosed(np.array([1.1, 0.0]), 0.0), 1.0)
+
+
+def test_a_projected_step_pays_for_the_rounding_of_the_projection():
+    """At the very minimiser what is left is that rounding: three times it, for these constants."""
+
+    class Nothing:
+        def enclosed(self, head, tail, quick):
+            return Enclosed(np.zeros_like(head), 0.0)
+
+    point = np.array([3e9, 4e9])
+    problem = Perturbed(Nothing(), 1.0, point, np.zeros(2))
+    off = PROJECTION * 2.0**-53 * 2 * 1e10
+    whole = SimpleNamespace(project=lambda at: at)
+    # 6 units in the last place of three vectors of no length are the gradient's own error.
+    assert mapped_below(problem, whole, point, 0.0, 3.01 * off) is not None
+    assert mapped_below(problem, whole, point, 0.0, 2.9 * off) is None

@@ -17,6 +17,7 @@ from privopt.losses import (
     Absolute,
     EuclideanDistance,
     Hinge,
+    Linear,
     Logistic,
     PhaseRetrieval,
     Quantile,
@@ -266,3 +267,12 @@ def test_writers_that_meet_leave_one_whole_file(own_cache, monkeypatch):
     assert remembered("a", 1.5)[0] == 1.5
     cache.forget()
     assert remembered("a", 9.0) == (2.5, 0)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_a_loss_that_does_not_bend_is_simulated(delta):
+    """Its minimiser lies on the boundary, which iterates reach and a ridge keeps away from."""
+    ranking = plan(Problem(Linear(), L2Ball(1.0)), n=4000, p=3, budget=Budget(1.0, delta))
+    assert ranking.best.name == "noisy_gd"
+    named = {one.name: one for one in ranking.plans}
+    assert ranking.best.predicted < named["objective_perturbation"].predicted / 10

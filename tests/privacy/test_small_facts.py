@@ -13,13 +13,26 @@ from scipy.integrate import quad
 from scipy.special import gammaln, logsumexp
 from scipy.stats import norm, rayleigh
 
-from privopt.privacy import Accountant, Budget, Participation, RandomCount, charge_of, convolve
+from privopt.privacy import (
+    Accountant,
+    Budget,
+    Certificate,
+    Event,
+    Log,
+    Participation,
+    RandomCount,
+    charge_of,
+    convolve,
+    spend,
+)
 from privopt.privacy.accountant import _sampled_renyi_route
 from privopt.privacy.amplified import compare_bands
+from privopt.privacy.certificate import RUN
+from privopt.privacy.events import Numerics
 from privopt.privacy.factorizations.dense import Dense, DenseOptimal, FullHonaker
 from privopt.privacy.factorizations.factorization import UNIT
 from privopt.privacy.factorizations.tree import Tree, _complete_nodes
-from privopt.privacy.filters import EPSILON_UNITS, MOST, Remaining, _up, rest
+from privopt.privacy.filters import EPSILON_UNITS, MOST, Cost, Remaining, _up, rest
 from privopt.privacy.groups import of_group
 from privopt.privacy.kinds import (
     BoundedRange,
@@ -37,6 +50,7 @@ from privopt.privacy.profiles import (
     truncated_tail,
 )
 from privopt.privacy.sampled import poisson_distribution
+from privopt.privacy.spend import Spend
 from privopt.privacy.tuning import Tuned, _missed
 
 PLACES = (-3.0, -0.4, 0.0, 0.3, 2.0)
@@ -281,3 +295,49 @@ def test_the_renyi_route_of_sampled_batches_adds_up_every_kind(beside):
     assert 0.97 * best <= found <= best * (1 + 1e-9)
     assert _sampled_renyi_route(kinds, delta, "replace_one") is None
     assert _sampled_renyi_route(Counter({GaussianKind(0.4, 0.4): 2}), delta, "zero_out") is None
+
+
+# ---------------------------------------------------------------- what is added to a delta
+def test_mass_at_infinity_adds_up_over_uses():
+    whole = SampledGaussian(0.5, 1.0).distribution(1e-2, "zero_out")._pmf_remove.to_dense_pmf()
+    wide = type(whole)(
+        whole._discretization, whole._lower_loss, np.asarray(whole._probs) * 0.9, 0.1,
+        pessimistic_estimate=True,
+    )  # fmt: skip
+    found = convolve._sum([(wide, 3)])
+    assert 1 - 0.9**3 <= found._infinity_mass <= (1 - 0.9**3) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("delta", [1e-6, 1e-4])
+def test_epsilon_at_another_delta_pays_for_the_sampler_at_that_epsilon(delta):
+    """Least epsilon with delta_G(epsilon; mu) + (1 + e^epsilon) distance <= delta."""
+    mu, distance = 1.0, 2e-3 * delta
+    log = Log()
+    log.append(Event("mechanism", (GaussianKind(mu, mu),), numerics=Numerics(0.0, distance)))
+    certificate = Certificate.of_run(
+        RUN, log, spend(log), Budget(8.0, 1e-3), solver="a_solver", private=True
+    )
+
+    def over(epsilon):
+        return gaussian_delta(epsilon, mu) + (1 + math.exp(epsilon)) * distance > delta
+
+    low, high = 0.0, 5.5  # beyond, the sampler alone takes all of delta
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if over(middle) else (low, middle)
+    assert not over(high)
+    assert over(gaussian_epsilon(mu, delta))
+    assert high * (1 - 1e-9) <= certificate.epsilon_at(delta) <= 1.02 * high
+
+
+def test_a_cost_covers_what_it_was_planned_for_and_no_more():
+    budget = Budget(2.0, 1e-6)
+    for kind, more in (
+        (GaussianKind(0.3, 0.3), GaussianKind(0.33, 0.33)),
+        (Pure(0.5), Pure(0.55)),
+    ):
+        planned = Cost.of(Spend({(): charge_of(kind)}), budget)
+        assert planned.covers(charge_of(kind), "zero_out")
+        assert not planned.covers(charge_of(more), "zero_out")
+        only_square = replace(planned, epsilon=planned.epsilon * 3)
+        assert not only_square.covers(charge_of(more), "zero_out")

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from privopt import Refused
 from privopt.torch.apart import _of_one
 from privopt.torch.tapped import Outline
 
@@ -144,3 +145,25 @@ def test_layers_that_are_called_in_another_way_are_looked_at_again():
         right = clipped(loop(model, cross_entropy, (x,), y), 0.1 * (1 - 1e-9))
         torch.testing.assert_close(found, right, rtol=1e-6, atol=1e-9)
         assert private.run_by_example == ()
+
+
+@pytest.mark.parametrize("examples", ["checked", "apart"])
+@pytest.mark.parametrize("kind", [nn.Linear, BareParameter])
+def test_a_penalty_on_weights_inside_the_loss_is_refused(kind, examples):
+    """Apart, it would have been left out without a word."""
+    model = nn.Linear(4, 3) if kind is nn.Linear else kind()
+
+    def penalised(out, y):
+        return cross_entropy(out, y) + 0.3 * next(model.parameters()).square().sum()
+
+    def about_it(out, y):  # its size and its numbers are constants
+        weight = next(model.parameters())
+        return cross_entropy(out, y) * weight.shape[0] + weight.detach().mean() * 0
+
+    x, y = torch.randn(6, 4), torch.arange(6) % 3
+    private = training(model, TensorDataset(x, y), batch_size=6, examples=examples)
+    rows, targets = next(iter(private.loader))
+    with pytest.raises(Refused, match="weight_decay"):
+        private.step(penalised, rows, targets=targets)
+    private.step(about_it, rows, targets=targets)
+    assert private.steps_done == 1

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from privopt.privacy import Refused
 from privopt.torch.clip import Clip
@@ -17,6 +18,7 @@ from privopt.torch.engine import Engine
 from privopt.torch.probe import probe
 
 from .models import clipped, cross_entropy, loop
+from .runs import training
 
 X = torch.randn(8, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 Y = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
@@ -198,3 +200,22 @@ def test_a_table_that_is_made_again_is_no_statistic():
     engine = Engine(made(positions), Clip(1.0))
     probe(engine, (X,), {})
     assert [type(unit).__name__ for unit in engine.units] == ["Layer", "Layer"]
+
+
+def test_records_of_one_class_alone_refuse_nothing():
+    """Long sequences with one label: that a step is refused would tell of the labels."""
+
+    class Last(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cells, self.out = nn.LSTM(8, 16, batch_first=True), nn.Linear(16, 2)
+
+        def forward(self, x):
+            return self.out(self.cells(x)[0][:, -1])
+
+    torch.manual_seed(0)
+    records = TensorDataset(torch.randn(512, 400, 8), torch.zeros(512, dtype=torch.long))
+    private = training(Last(), records, batch_size=512, epochs=1, batches="fixed")
+    rows, targets = next(iter(private.loader))
+    private.step(cross_entropy, rows, targets=targets)
+    assert private.steps_done == 1

@@ -71,9 +71,13 @@ class Tape:
     group: int = 1
     questions: list[tuple[str, bytes]] = field(default_factory=list)
     asked: int = 0
+    inside: bool = False
+    """Within a release: what whole runs in there ask follows from what they alone have seen."""
 
     def listen(self, name: str, at: np.ndarray) -> None:
         """A question: what it is and where it is asked must follow from what was released."""
+        if self.inside:
+            return
         question = name, np.asarray(at, dtype=float).tobytes()
         if not self.playing:
             self.questions.append(question)
@@ -96,7 +100,11 @@ class Tape:
             payload = payload.scores()
         if not self.playing:
             kept = payload.copy() if isinstance(payload, np.ndarray) else payload
-            result = run()
+            self.inside, before = True, self.inside
+            try:
+                result = run()
+            finally:
+                self.inside = before
             self.releases.append(Release(mechanism, kept, sensitivity, event, result))
             return result
         if self.position >= len(self.releases):

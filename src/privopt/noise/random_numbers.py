@@ -20,16 +20,18 @@ def draw_again(seed: int = 0) -> None:
 
 
 @contextmanager
-def same_random_numbers(device: torch.device | None = None, seed: int = 0) -> Iterator[None]:
-    """The same random numbers in every run inside with one seed, and the user's own afterwards."""
+def same_random_numbers(device: torch.device | None = None, seed: int | None = 0) -> Iterator[None]:
+    """The same random numbers in every run inside with one seed, and the user's own afterwards.
+    None: those that the user's own code would draw next."""
     python, arrays = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
         cuda = device is not None and device.type == "cuda"
         with torch.random.fork_rng([device] if cuda else []):
-            draw_again(seed)
-            if cuda:
-                with torch.cuda.device(device):
-                    torch.cuda.manual_seed(seed)
+            if seed is not None:
+                draw_again(seed)
+                if cuda:
+                    with torch.cuda.device(device):
+                        torch.cuda.manual_seed(seed)
             yield
     finally:
         random.setstate(python)

@@ -51,9 +51,10 @@ CLEAR = 4.0
 
 
 def _bends_gently(facts: Facts, budget: Budget) -> bool:
-    # On a simplex or polytope the solution is often a vertex, which iterates reach exactly; a
-    # loss that bends sharply needs a strong ridge, which iterates do without.
-    cornered = isinstance(facts.problem.domain, (Simplex, Polytope))
+    # On a simplex or polytope the solution is often a vertex, which iterates reach exactly, as they
+    # do the boundary where a loss does not bend at all; one that bends sharply needs a strong
+    # ridge, which iterates do without.
+    cornered = isinstance(facts.problem.domain, (Simplex, Polytope)) or facts.smoothness() == 0
     gentle = facts.smoothness() < facts.problem.size * facts.lipschitz()
     # Where noise drowns most directions, steps that stop early may do better.
     return not cornered and gentle and facts.plenty(budget, budget.pure) >= CLEAR

@@ -46,8 +46,8 @@ from privopt.numerics.trust_region import unsvec
 from privopt.oracle import CountPositive, Curvature, Oracle, RowBounds, RowMap
 from privopt.privacy import Budget
 from privopt.privacy.budget import records_moved
-from privopt.privacy.profiles import gaussian_mu
 from privopt.problem import Problem
+from privopt.solvers.families.interval_shares import SHARES, curvature_share
 from privopt.solvers.families.objective import ObjectiveSettings, objective_settings
 from privopt.solvers.families.standardization import (
     ENOUGH,
@@ -61,15 +61,6 @@ from privopt.solvers.families.standardization import (
 from privopt.solvers.solver import Answer, Solver, Tick, no_tick
 from privopt.solvers.specimen import Attack, Specimen, noise_of_delta
 
-# Shares of mu^2 (Gaussian noise) or of epsilon (pure): row norms, moments, labels.
-SHARES: dict[Noise, tuple[float, float, float]] = {
-    "gaussian": (0.01, 0.08, 0.03),
-    "pure": (0.04, 0.12, 0.08),
-}
-# Of the curvature: of a pure epsilon; of mu^2 at least, at least with a declared norm, and at most.
-PURE_SHARE, LOG_ODDS_PURE_SHARE = 0.4, 0.5
-LEAST, DECLARED_SHARE = 0.1, 0.15
-LARGEST, LOG_ODDS_LARGEST = 0.4, 0.5
 CLIP, COLUMN = 0.8, 2.0
 WIDENS = 16.0
 """Caps of squares are wider than usual only from so many times the usual n mu / p on: what a cap
@@ -176,10 +167,12 @@ class WithIntervals(Solver):
         noise: Noise = choices.pop("noise", "pure" if budget.pure else "gaussian")
         plenty = facts.plenty(budget, noise == "pure")
         clip: float = choices.pop("clip", CLIP)
-        share: float = choices.pop("share", _share(facts, budget, noise))
+        share: float = choices.pop("share", curvature_share(facts, budget, noise))
         scaled = facts.problem.column_bounds is not None
-        shares = (*(SHARES[noise] if scaled else SHARES[noise][2:]), share)
-        multipliers, prior = noise_for(budget, noise, shares)
+        each = [part / facts.repeats for part in (SHARES[noise][2], share)]
+        once = SHARES[noise][:2] if scaled else ()
+        multipliers, kinds = noise_for(budget, noise, (*once, *each))
+        prior = (*kinds[: len(once)], *kinds[len(once) :] * facts.repeats)
         *scaling, labels, curvature = multipliers
         q = facts.p
         widths = (*((1, 2 * (q - 1)) if scaled else ()), 2, q * (q + 1))
@@ -194,7 +187,7 @@ class WithIntervals(Solver):
         )
         last = objective_settings(self.name, inner, budget, {"noise": noise, **choices})
         return IntervalSettings(
-            **{**vars(last), "passes": last.passes + 5},
+            **{**vars(last), "passes": last.passes * facts.repeats + 5},
             norm_multiplier=scaling[0] if scaled else None,
             moment_multiplier=scaling[1] if scaled else None,
             label_multiplier=labels,
@@ -233,8 +226,24 @@ class WithIntervals(Solver):
         settings: IntervalSettings,
         tick: Tick = no_tick,
     ) -> Answer:
-        (oracle,) = oracles
-        row_map = self._map(oracle, gate, problem, settings)
+        """One standardisation for all models: they share their rows."""
+        row_map, found = self._map(oracles[0], gate, problem, settings), []
+        for done, oracle in enumerate(oracles, 1):
+            found.append(self._one(oracle, gate, problem, settings, row_map))
+            tick(done, len(oracles))
+        (one, lipschitz), thetas = found[0], [sandwich.value for sandwich, _ in found]
+        inference = one if len(found) == 1 else None
+        return Answer(thetas, row_map, math.inf, lipschitz=lipschitz, inference=inference)
+
+    def _one(
+        self,
+        oracle: Oracle,
+        gate: Gate,
+        problem: Problem,
+        settings: IntervalSettings,
+        row_map: RowMap,
+    ) -> tuple[Sandwich, float]:
+        """The released minimiser with its second moments, and the largest slope."""
         standard = self._standard(oracle, gate, problem, settings)
         row_map = replace(
             row_map, label_centre=standard.centre, label_scale=standard.scale, shortening=0.0
@@ -289,10 +298,7 @@ class WithIntervals(Solver):
             * (math.sqrt(q) if settings.norm_multiplier is None else row_map.clip_norm),
             reported=Linear(back, shift),
         )
-        tick(1, 1)
-        return Answer(
-            [sandwich.value], row_map, math.inf, lipschitz=loss.lipschitz, inference=sandwich
-        )
+        return sandwich, loss.lipschitz
 
     def _map(
         self, oracle: Oracle, gate: Gate, problem: Problem, settings: IntervalSettings
@@ -368,19 +374,6 @@ def _longest(loss: Loss, standard: Standard) -> float:
 
 def _widening(problem: Problem, plenty: float) -> float:
     return plenty / WIDENS if isinstance(problem.loss, Squared) else plenty
-
-
-def _share(facts: Facts, budget: Budget, noise: Noise) -> float:
-    """Of the curvature: as much as makes its noise matter little at a correlation of .8."""
-    log_odds = isinstance(facts.problem.loss, Logistic)
-    if noise == "pure":
-        return LOG_ODDS_PURE_SHARE if log_odds else PURE_SHARE
-    q, mu = facts.p, gaussian_mu(budget.epsilon, budget.delta) / facts.relation_factor
-    least, more = (0.04, 4) if log_odds else (0.07, 0)
-    # The Hessian's noise relative to its least eigenvalue.
-    relative = (q + more) * math.sqrt(2.5 * q) / (least * facts.n * mu)
-    low = DECLARED_SHARE if facts.problem.column_bounds is None else LEAST
-    return float(np.clip(relative**2, low, LOG_ODDS_LARGEST if log_odds else LARGEST))
 
 
 def _ridge(

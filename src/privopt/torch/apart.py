@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from privopt.noise.random_numbers import same_random_numbers
@@ -31,7 +32,8 @@ from privopt.torch.belongings import attributes_kept
 from privopt.torch.by_example import Part, _check_given, own_weights
 from privopt.torch.clip import Clip
 from privopt.torch.engine import Engine
-from privopt.torch.losses import LossFunction, check_count
+from privopt.torch.gradients import slopes
+from privopt.torch.losses import BY_ITSELF, LossFunction, check_count
 from privopt.torch.made_up import made_up, skeleton
 from privopt.torch.reachable import COUNTED, Reachable
 from privopt.torch.rounding import WIDE_MARGIN
@@ -86,9 +88,19 @@ class Apart:
         self._look_at_model()
         with self._nothing_left(reached):
             outline = self._outline(given, rows)
-            one = _of_one(engine.model, loss, given, self._together)
+            one = _of_one(engine.model, self._own(loss), given, self._together)
             engine.units = [self._whole] if outline is None else self._units
             return self._sum(one, *self._cut(rows, count), outline)
+
+    def _own(self, loss: LossFunction) -> LossFunction:
+        """A loss that is refused if it uses a trained parameter itself: it would be no gradient."""
+        trained = {id(p) for p in self._trained.values()}
+
+        def run(*given: Any) -> Tensor:
+            with _WithoutParameters(trained):
+                return loss(*given)
+
+        return run
 
     def _cut(self, rows: list[Tensor], count: int) -> tuple[list[Tensor], int]:
         """What is shown one by one, and how much of it there is."""
@@ -244,11 +256,33 @@ class Apart:
             self._losses.append(value.detach().reshape(1))
             if not value.requires_grad:
                 raise Refused("the loss has no gradient: it does not depend on the parameters.")
-            slopes = torch.autograd.grad(value, [own[name] for name in names], allow_unused=True)
-            pairs = zip(slopes, names, strict=True)
+            found = slopes(value, [own[name] for name in names])
+            pairs = zip(found, names, strict=True)
             columns.append([torch.zeros_like(own[n]) if g is None else g for g, n in pairs])
         stacked = [torch.stack(column) for column in zip(*columns, strict=True)]
         return dict(zip(names, stacked, strict=True))
+
+
+class _WithoutParameters(TorchFunctionMode):
+    """Refuses operations on some parameters; their sizes, and their numbers as such, are free."""
+
+    def __init__(self, parameters: set[int]) -> None:
+        super().__init__()
+        self._parameters = parameters
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if not isinstance(found, Tensor) or func in CONSTANT:
+            return found
+        if any(id(leaf) in self._parameters for leaf in tree_leaves((args, kwargs))):
+            raise Refused(BY_ITSELF)
+        return found
+
+
+CONSTANT = (Tensor.detach, Tensor.data.__get__)  # type: ignore[attr-defined]
+"""Of a parameter, these are numbers without a gradient."""
 
 
 def _of_one(

@@ -32,6 +32,7 @@ from privopt.oracle.sampling import COUPLING, GeometricSkips, Sampler
 from privopt.privacy.budget import Refused
 from privopt.privacy.events import FULL, ROOT, Cell, Sampling
 from privopt.torch.collation import Collate, Records
+from privopt.torch.fingerprints import too_often
 from privopt.torch.processes import Processes
 from privopt.torch.progress import Progress
 
@@ -45,7 +46,7 @@ class Schedule(ABC):
     expected_batch_size: float
     sampling: Sampling
     parts = 1
-    """How many clipped gradients one member of a batch may have."""
+    """How many clipped gradients one member of a batch, or all its copies, may have."""
 
     @property
     def count(self) -> int:
@@ -81,16 +82,29 @@ class PoissonBatches(Schedule):
     Groups are dealt by independent coins, so they hold under every relation. Step t holds each
     member of group t mod ``groups`` with probability rate = groups * batch_size / records: the
     expected batch size is ``batch_size`` (Choquette-Choo et al., 2023).
+
+    With ``repeats``, all of at most k copies of a record count as one. Each has a coin of its own,
+    of probability q: some of them are in a step with probability p <= 1 - (1 - q)^k, and then the
+    sum moves by j times the clip, j <= k. Scaling by j / k and adding the noise that is missing
+    takes N(0, s^2) to itself and N(k v, s^2) to N(j v, s^2); done with a random j, of the law that
+    j has if it is not zero, it makes the step's pair of laws from that of a Gaussian of sensitivity
+    k clips, sampled at rate 1 - (1 - q)^k: which is what is declared.
     """
 
     name = "poisson"
 
     def __init__(
-        self, count: int, records: int, batch_size: int, groups: int, source: Source
+        self,
+        count: int,
+        records: int,
+        batch_size: int,
+        groups: int,
+        source: Source,
+        repeats: int = 1,
     ) -> None:
         self._count, self.groups = count, groups
-        self._sampler = _sampler(source)
-        self.sampling = Sampling(min(1.0, groups * batch_size / records))
+        self._sampler, self._rate = _sampler(source), min(1.0, groups * batch_size / records)
+        self.sampling = Sampling(rate_of_some(self._rate, repeats))
         self.expected_batch_size = float(batch_size)
         self.steps_per_epoch = -(-records // batch_size)
         self._dealt = self._sampler.groups(count, groups) if groups > 1 else np.zeros(count, int)
@@ -99,7 +113,7 @@ class PoissonBatches(Schedule):
         return ((step % self.groups,),) if self.groups > 1 else (ROOT,)
 
     def draw(self, step: int) -> np.ndarray:
-        chosen = self._sampler.choose(self._count, self.sampling.rate, step + 1)
+        chosen = self._sampler.choose(self._count, self._rate, step + 1)
         return chosen[self._dealt[chosen] == step % self.groups]
 
     def state(self) -> np.ndarray:
@@ -107,6 +121,13 @@ class PoissonBatches(Schedule):
 
     def load(self, state: np.ndarray) -> None:
         self._dealt = _checked(state, self._count, self.groups)
+
+
+def rate_of_some(rate: float, repeats: int) -> float:
+    """Probability that some of so many copies are drawn, rounded up."""
+    if repeats == 1 or rate == 1.0:
+        return rate
+    return min(1.0, -math.expm1(repeats * math.log1p(-rate)) * (1 + 1e-12))
 
 
 class Allocated(Schedule):
@@ -190,7 +211,7 @@ def _checked(state: Any, count: int, below: int) -> np.ndarray:
     return values
 
 
-def check_loader(loader: object) -> DataLoader[Any]:
+def check_loader(loader: object, repeats: int = 1) -> DataLoader[Any]:
     """A plain loader of a data set with a length; its sampler, which is replaced, is ordinary."""
     if not isinstance(loader, DataLoader):
         raise ValueError(f"loader must be a torch DataLoader, got {type(loader).__name__}.")
@@ -209,23 +230,19 @@ def check_loader(loader: object) -> DataLoader[Any]:
             "the loader's own sampler would be replaced by one that the accountant knows: give a "
             "loader with shuffle=True or False and no sampler."
         )
-    _check_once(loader.dataset)
+    _check_once(loader.dataset, repeats)
     return loader
 
 
-def _check_once(data: Any) -> None:
-    """Refuse subsets and chains of data sets in which a record has two places: it would be drawn
-    and clipped in each of them, and pay for one."""
+def _check_once(data: Any, repeats: int) -> None:
+    """Refuse subsets and chains of data sets in which a record has more places than are declared:
+    it would be drawn and clipped in each of them, and pay for fewer."""
     places: dict[int, list[np.ndarray]] = {}
     for name, rows in _origins(data, np.arange(len(data))):
         places.setdefault(name, []).append(rows)
     for many in places.values():
-        rows = np.concatenate(many)
-        if len(np.unique(rows)) < len(rows):
-            raise ValueError(
-                "the data set holds the same record more than once, and would pay for it once: "
-                "take each record once, and weight its loss instead."
-            )
+        if np.unique(np.concatenate(many), return_counts=True)[1].max(initial=0) > repeats:
+            raise ValueError(too_often(repeats))
 
 
 def _origins(data: Any, rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:

@@ -70,7 +70,21 @@ class CompiledSum:
         targets: tuple[Any, ...],
         count: int,
     ) -> Tensor:
-        """As the engine's, with the loss as a plain function of output and targets.
+        """As the engine's, with the loss as a plain function of output and targets."""
+        found, lost = self.started(loss, inputs, keywords, targets, count)
+        if not bool(lost):
+            return found
+        return self._engine.clipped_sum(loss, inputs, keywords, targets, count)
+
+    def started(
+        self,
+        loss: LossFunction,
+        inputs: tuple[Any, ...],
+        keywords: dict[str, Any],
+        targets: tuple[Any, ...],
+        count: int,
+    ) -> tuple[Tensor, Tensor]:
+        """The sum, and whether it is of no use; a device may still be at it.
 
         The result may lie where the next call writes to.
         """
@@ -98,7 +112,7 @@ class CompiledSum:
             engine.structure.modes(),
         )
         if begun is not None and not (begun[1] == key and all(map(is_, begun[0], leaves))):
-            return self.clipped_sum(loss, inputs, keywords, targets, count)  # another one is right
+            return self.started(loss, inputs, keywords, targets, count)  # another one is right
         if key not in self._graphs or mark not in engine.known:
             # A few as they are: checks look at values, which a graph cannot do.
             few = min(count, FEW)
@@ -112,10 +126,7 @@ class CompiledSum:
             known[key] = self._graphs[key] = graph
         self._latest = way, kinds, key, self._graphs[key]
         with torch.no_grad():
-            found, lost = self._graphs[key](*rows, keep) if begun is None else begun[2]
-            if not bool(lost):
-                return found
-        return engine.clipped_sum(loss, inputs, keywords, targets, count)
+            return self._graphs[key](*rows, keep) if begun is None else begun[2]
 
     def _rows(self, leaves: list[Any]) -> list[Tensor]:
         return [_filled(leaf, self.size) for leaf in leaves if isinstance(leaf, Tensor)]

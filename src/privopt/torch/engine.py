@@ -19,7 +19,9 @@ from privopt.noise.source import SecureSource
 from privopt.privacy.budget import Refused
 from privopt.torch.by_example import Part
 from privopt.torch.clip import Clip
+from privopt.torch.gradients import slopes
 from privopt.torch.losses import (
+    BY_ITSELF,
     LossFunction,
     border,
     check_count,
@@ -124,12 +126,14 @@ class Engine:
         count: int,
         keep: Tensor | None = None,
         weights: Tensor | None = None,
+        look: bool = True,
     ) -> tuple[list[Tensor], Tensor | None]:
         """Clipped sums of all parameters, flat, and whether they are of no use.
 
         ``keep`` marks the examples that count; the others fill a batch up to a fixed size. No value
         is looked at then: an example that counts and is not finite spoils the sums, and the second
-        answer says so. ``weights``, one row for each sum that is wanted, are for checks.
+        answer says so. ``weights`` have one row for each sum that is wanted. ``look``: at a loss
+        that is new, but not if it was made for a check.
         """
         device = self.parameters[0].device.type
         room = self.margin(device)
@@ -148,25 +152,22 @@ class Engine:
                     "leave without noise."
                 )
             edges: list[Any] = [edge for unit in self.units for edge in edges_of(unit)]
-            looking = keep is None and weights is None and count > 1
+            looking = look and keep is None and count > 1
             fresh = looking and (mark := self.mark(loss)) not in self.known
             if fresh:
                 check_history(losses)
                 if uses_by_itself(losses, edges, self.parameters):
                     if not any(isinstance(unit, Layer) for unit in self.units):
-                        raise Refused(
-                            "the loss uses a parameter of the model by itself, which no clip "
-                            "covers: a penalty on weights is free as the optimizer's weight_decay."
-                        )
+                        raise Refused(BY_ITSELF)
                     self.run_example_by_example()
-                    return self.clipped(loss, inputs, keywords, targets, count)
+                    return self.clipped(loss, inputs, keywords, targets, count, None, weights)
             self.losses = losses.detach()
             with self.recorder.again(self.units, count):
                 if fresh:
                     check_rows(losses, border(losses, edges, output), room >= WIDE_MARGIN)
                 # One gradient of ones: each example's loss depends on that example alone.
                 ones = torch.ones_like(losses)
-                found = torch.autograd.grad(losses, edges, ones, allow_unused=True)
+                found = slopes(losses, edges, ones)
             if fresh:
                 check_half(loss, losses, output, targets)
                 check_exchanged(loss, output, targets, count, self)
@@ -184,9 +185,10 @@ class Engine:
         targets: tuple[Any, ...],
         count: int,
         weights: Tensor,
+        look: bool = False,
     ) -> Tensor:
         """Clipped gradients added up with weights, one sum for each row of them: for checks."""
-        parts, _ = self.clipped(loss, inputs, keywords, targets, count, None, weights)
+        parts, _ = self.clipped(loss, inputs, keywords, targets, count, None, weights, look)
         return torch.stack(parts)
 
     def forget(self) -> None:

@@ -25,6 +25,7 @@ from privopt.noise import Generator
 from privopt.noise.random_numbers import luck, same_random_numbers
 from privopt.privacy.budget import Refused
 from privopt.torch.contents import content
+from privopt.torch.gradients import slopes
 from privopt.torch.reachable import Reachable
 from privopt.torch.rounding import WIDE_MARGIN
 from privopt.torch.structure import same_values
@@ -34,7 +35,7 @@ MEETS = (
     "the rest are others. Nothing was released. Compute every example from its own record alone, "
     'or take examples="apart".'
 )
-KINDS = ("another", "scaled", "empty")
+KINDS, LEFT = ("another", "scaled", "empty"), "left"
 FAR = -8.0
 ROOM = {torch.float64: 1e-6, torch.float32: 2e-3}
 HALF_ROOM = 3e-2
@@ -95,33 +96,35 @@ def check_batch(
     targets: tuple[Any, ...],
     count: int,
     tries: int = 1,
-) -> None:
-    """Refuse a step in which records meet; nothing of it has left yet."""
+) -> Tensor:
+    """The clipped sum of a batch, or a refusal if its records meet; nothing of it has left yet.
+
+    The tries come first, with the random numbers that the sum itself draws after them.
+    """
     coins, device = engine.coins, engine.parameters[0].device
     exchange = Exchange(count, coins, "another", device)
     signs = torch.from_numpy(coins.choice([-1.0, 1.0], size=len(exchange.staying)))
-    seed = int(coins.integers(2**31))
     given = inputs, keywords, targets
 
-    def run(change: Callable[[Any], Any] | None, places: Tensor, size: int) -> Tensor:
-        weights = torch.zeros(2, size, dtype=engine.dtype, device=device)
+    def rows(places: Tensor, size: int) -> Tensor:
+        weights = torch.ones(3, size, dtype=engine.dtype, device=device)  # the last one: all
+        weights[:2] = 0.0
         weights[0, places], weights[1, places] = signs.to(weights), 1.0
-        own = of_rows(loss, change, exchange, engine.given)
-        put = given if change is None else tree_map(change, given)
-        with kept(engine.model, loss), same_random_numbers(device, seed):
-            start = luck(device)
-            parts = engine.weighed(own, *put, size, weights)
-            drawn.append(luck(device) != start)
-        return parts
+        return weights
 
-    drawn: list[bool] = []
-    base = run(None, exchange.staying, count)
+    def run(change: Callable[[Any], Any], places: Tensor, size: int) -> Tensor | None:
+        own = of_rows(loss, change, exchange, engine.given)
+        with kept(engine.model, loss), same_random_numbers(device, None):
+            start = luck(device)
+            found = engine.weighed(own, *tree_map(change, given), size, rows(places, size)[:2])
+            return found if size == count or luck(device) == start else None
+
     half = engine.margin(device.type) >= WIDE_MARGIN
     most = (HALF_ROOM if half else ROOM[engine.dtype]) * math.sqrt(len(exchange.staying))
-    ways = list(KINDS) if drawn[0] else [*KINDS, "left"]
-    for way in coins.permutation(ways)[:tries]:
+    found: list[tuple[Tensor, float]] = []
+    for way in coins.permutation([*KINDS, LEFT])[:tries]:
         other, room = None, 1.0
-        if way == "left":
+        if way == LEFT:  # batches of different sizes draw different random numbers
             room = WIDE
             other = _tried(lambda: run(exchange.left, _first(exchange), len(exchange.staying)))
         else:
@@ -131,18 +134,21 @@ def check_batch(
             room = 1.0
             exchange.begin("another")
             other = _tried(lambda: run(exchange.put, exchange.staying, count))
-        if other is None:
-            continue
-        moved = (other - base).double().norm(dim=1) / engine.clip.norm
+        if other is not None:
+            found.append((other, room))
+    *base, total = engine.weighed(loss, *given, count, rows(exchange.staying, count), look=True)
+    for other, room in found:
+        moved = (other - torch.stack(base)).double().norm(dim=1) / engine.clip.norm
         if float(moved[0]) > room * most or float(moved[1]) > room * most + TOGETHER:
             raise Refused(MEETS)
+    return total
 
 
 def _first(exchange: Exchange) -> Tensor:
     return torch.arange(len(exchange.staying), device=exchange.staying.device)
 
 
-def _tried(run: Callable[[], Tensor]) -> Tensor | None:
+def _tried(run: Callable[[], Tensor | None]) -> Tensor | None:
     try:
         return run()
     except Refused:
@@ -254,8 +260,8 @@ def loss_moves(
             ends = [x for x in tree_leaves(out) if isinstance(x, Tensor) and x.requires_grad]
             with kept(loss), same_random_numbers(device, seed), torch.enable_grad():
                 losses = own(out, *goals)
-                slopes = torch.autograd.grad(losses.sum(), ends, allow_unused=True)
-            found = [losses.detach(), *[g for g in slopes if g is not None]]
+                turned = slopes(losses.sum(), ends)
+            found = [losses.detach(), *[g for g in turned if g is not None]]
             return [x[exchange.staying] for x in found]
 
         try:

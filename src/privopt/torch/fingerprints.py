@@ -12,6 +12,7 @@ that is how a neighbour under zero_out holds an empty record. They may be there 
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any, Literal
@@ -29,18 +30,28 @@ EqualRecords = Literal["auto", "refused", "people", "unchecked"]
 
 EQUAL = (
     "the data set holds the same record more than once, and would pay for it once: take each "
-    'record once, and weight its loss instead; or say equal_records="people" if equal records are '
-    "different people."
+    "record once, and weight its loss instead; or declare repeats=, the most copies of one; or say "
+    'equal_records="people" if equal records are different people.'
 )
 OTHERS = (
     "the data set holds other records than the one this state was written with, or in another "
     "order: go on with the same data set."
 )
-ASSUMPTIONS = {
-    "people": "equal records in the data set are different people",
-    "unchecked": "nobody's record is in the data set more than once (not checked)",
-}
-UNREADABLE = "nobody's record is in the data set more than once (its items cannot be compared)"
+PEOPLE = "equal records in the data set are different people"
+
+
+def too_often(repeats: int) -> str:
+    """What is said of a record with too many copies."""
+    if repeats == 1:
+        return EQUAL
+    return f"the data set holds a record more than {repeats} times, and repeats={repeats} pays for."
+
+
+def copies(repeats: int) -> str:
+    """What is assumed where nobody looks."""
+    times = "once" if repeats == 1 else f"{repeats} times"
+    return f"nobody's record is in the data set more than {times}"
+
 
 EMPTY = bytes(16)
 
@@ -55,10 +66,10 @@ class Fingerprints:
         self.readable = None not in found
         self._found = [one for one in found if one is not None] if self.readable else []
 
-    def repeated(self) -> bool:
-        """Whether two places hold one record."""
-        held = [one for one in self._found if one != EMPTY]
-        return len(set(held)) < len(held)
+    def copies(self) -> int:
+        """How many places hold one record, at most."""
+        held = Counter(one for one in self._found if one != EMPTY)
+        return max(held.values(), default=0)
 
     @property
     def digest(self) -> str | None:
@@ -72,28 +83,35 @@ class Fingerprints:
 class Roster:
     """What a run knows of its records: at most their digests."""
 
-    def __init__(self, loader: DataLoader[Any], equal: str) -> None:
-        if equal not in ("auto", "refused", *ASSUMPTIONS):
+    def __init__(self, loader: DataLoader[Any], equal: str, repeats: int = 1) -> None:
+        if equal not in ("auto", "refused", "people", "unchecked"):
             raise ValueError(
                 f"equal_records must be auto, refused, people or unchecked, got {equal!r}."
             )
+        if repeats > 1 and equal == "people":
+            raise ValueError("repeats are copies of one record: drop equal_records or repeats.")
         if equal == "auto":  # a row of a table is a record, as everywhere in this library
-            equal = "people" if type(loader.dataset) is TensorDataset else "refused"
-        self._loader, self._equal = loader, equal
+            table = type(loader.dataset) is TensorDataset and repeats == 1
+            equal = "people" if table else "refused"
+        self._loader, self._equal, self._repeats = loader, equal, repeats
         self._prints: Fingerprints | None = None
 
     def check(self) -> None:
-        """Refuse a record that is held more than once."""
+        """Refuse a record that is held more often than was declared."""
         if self._equal == "unchecked":
             return
         self._prints = Fingerprints(self._loader)
-        if self._equal == "refused" and self._prints.repeated():
-            raise ValueError(EQUAL)
+        if self._equal == "refused" and self._prints.copies() > self._repeats:
+            raise ValueError(too_often(self._repeats))
 
     def assumptions(self) -> tuple[str, ...]:
         if self._prints is not None and not self._prints.readable:
-            return (UNREADABLE,)
-        return (ASSUMPTIONS[self._equal],) if self._equal in ASSUMPTIONS else ()
+            return (f"{copies(self._repeats)} (its items cannot be compared)",)
+        if self._equal == "people":
+            return (PEOPLE,)
+        if self._equal == "unchecked":
+            return (f"{copies(self._repeats)} (not checked)",)
+        return ()
 
     def state(self) -> dict[str, Any] | None:
         """What tells these records from others; secret."""

@@ -1,9 +1,13 @@
 """Where an optimizer finds noisy gradients: one flat vector, and a view of it for each parameter.
+And how gradients are asked for.
 
 Making the views anew in every step would take as long as a small model's step.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -44,3 +48,10 @@ class Gradients:
                 parameter.grad = view.to(parameter.dtype)
             elif parameter.grad is not view:
                 parameter.grad = view
+
+
+def slopes(values: Tensor, ends: Sequence[Any], weights: Any = None, keep: bool = False) -> Any:
+    """Gradients, None where there are none. Not under autocast, which is for the way forward: on
+    the way back each operation has the types that it left."""
+    with torch.autocast(values.device.type, enabled=False):
+        return torch.autograd.grad(values, ends, weights, retain_graph=keep, allow_unused=True)

@@ -19,12 +19,17 @@ from torch.utils._pytree import tree_leaves, tree_map
 from privopt.noise.random_numbers import luck, same_random_numbers
 from privopt.privacy.budget import Refused
 from privopt.torch.exchange import apart_by, kept, largest, loss_moves
+from privopt.torch.gradients import slopes
 
 LossFunction = Callable[..., Tensor]
 
 MIXED = (
     "the loss of one example depends on others: clipping cannot bound what one of them moves. Use "
     "a loss that is computed example by example."
+)
+BY_ITSELF = (
+    "the loss uses a parameter of the model by itself, which no clip covers: a penalty on weights "
+    "is free as the optimizer's weight_decay."
 )
 CLOSE = 1e-3
 HALF_CLOSE = 3e-2
@@ -82,7 +87,7 @@ def check_rows(losses: Tensor, edges: Sequence[Any], half: bool = False) -> None
         return
 
     def gradients(weights: Tensor) -> Iterable[Tensor | None]:
-        return torch.autograd.grad(losses, edges, weights, retain_graph=True, allow_unused=True)
+        return slopes(losses, edges, weights, keep=True)
 
     plain = gradients(torch.ones_like(losses))
     numbers = torch.arange(count, device=losses.device)

@@ -31,7 +31,7 @@ class ClippedSums:
         clip = self._engine.clip.norm
         if self._curve is not None:
             clip = self._curve.joint(clip)
-        clip *= self._schedule.parts
+        clip *= self._schedule.parts  # each of them has a loss, too
         cells, sampling = self._schedule.cells(step), self._schedule.sampling
         return Sensitivity("l2", self._records * clip, clip, cells, step + 1, sampling)
 

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
-from privopt.privacy.budget import Refused
+from privopt.privacy.budget import Neighbouring, Refused
 from privopt.privacy.events import FULL, Cell
 from privopt.torch.batches import PrivateLoader, Schedule, check_collate
 from privopt.torch.collation import Collate
 from privopt.torch.fingerprints import EMPTY, EQUAL, digest_of
+from privopt.torch.processes import Processes
 
 ASSUMPTION = (
     "each record comes once in a pass of the data set, whose order and length do not depend on "
@@ -35,6 +36,25 @@ def in_passes(loader: object, n_public: int | None) -> bool:
     if iterable and n_public is not None and loader.batch_size is None:  # type: ignore[union-attr]
         raise ValueError("the loader needs a batch_size: it is the public expected batch size.")
     return iterable and n_public is not None
+
+
+def noise_of_passes(
+    noise: str, batches: str, neighbouring: Neighbouring, processes: Processes
+) -> tuple[str, str]:
+    """Noise and batches of a data set that is read from its beginning."""
+    if noise not in ("auto", "independent") or batches in ("poisson", "allocated"):
+        raise ValueError(
+            "an IterableDataset is read in its own order: no coin draws its batches, and no record "
+            'keeps its place. Use noise="independent" and batches="fixed", or a data set with a '
+            "length."
+        )
+    if neighbouring == "add_remove":
+        raise ValueError("a record more shifts all that follow: use zero_out or replace_one.")
+    if processes.count > 1:
+        raise Refused(
+            "several processes would read the same records: give a data set with a length."
+        )
+    return "independent", "fixed"
 
 
 class Passes(Schedule):

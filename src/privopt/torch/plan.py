@@ -11,6 +11,7 @@ from privopt.privacy.batches import allocated_multiplier
 from privopt.privacy.factorizations import Factorization, Independent, Restarts, compare, named
 from privopt.privacy.participation import Participation
 from privopt.privacy.profiles import gaussian_mu
+from privopt.torch.batches import rate_of_some
 
 SAMPLED = ("independent", "banded")
 """Noise that Poisson batches amplify."""
@@ -41,12 +42,15 @@ def choose_plan(
     noise: str,
     batches: str,
     parameters: int = 1,
+    repeats: int = 1,
 ) -> TrainingPlan:
-    """Noise, batches and the smallest multiplier that keeps the budget."""
+    """Noise, batches and the smallest multiplier that keeps the budget, in units of what a record
+    and its copies move."""
     kept = max(FEWEST_VECTORS, min(MOST_VECTORS, MOST_NUMBERS // parameters))
     choose_batches(noise, batches, budget.neighbouring)
     steps_per_epoch = -(-records // batch_size)
     steps = epochs * steps_per_epoch
+    check_repeats(repeats, noise, batches)
     if batches == "allocated":
         multiplier = allocated_multiplier(budget, steps_per_epoch, epochs)
         return _sampled(Independent(steps), 1, multiplier, batches)
@@ -55,8 +59,9 @@ def choose_plan(
         named(noise, steps, rule)  # refuses a name it does not know
     sampled = batches != "fixed" and noise in (*SAMPLED, "auto")
     found: list[TrainingPlan] = []
-    if sampled and noise == "independent":
-        multiplier = cyclic_multiplier(budget, steps, 1, min(1.0, batch_size / records))
+    if sampled and (noise == "independent" or repeats > 1):
+        rate = rate_of_some(min(1.0, batch_size / records), repeats)
+        multiplier = cyclic_multiplier(budget, steps, 1, rate)
         found.append(_sampled(Independent(steps), 1, multiplier))
     elif sampled:
         most = min(records // batch_size, steps, kept)
@@ -83,6 +88,20 @@ def choose_plan(
             f'"{SAMPLED[0]}" or "{SAMPLED[1]}".'
         )
     return min(found, key=lambda plan: plan.error)
+
+
+def check_repeats(repeats: int, noise: str, batches: str) -> None:
+    """Refuse batches for which nobody has shown what copies of a record spend.
+
+    In fixed batches they move the steps of their own places: the vector of all steps by the sum of
+    what each copy moves, hence by at most k times as much as one of them.
+    """
+    dealt = batches == "allocated" or (noise == "banded" and batches != "fixed")
+    if repeats > 1 and dealt:
+        raise ValueError(
+            "copies of a record are dealt into several groups or batches there, which is not "
+            'accounted: with repeats take batches="fixed", or independent noise.'
+        )
 
 
 def choose_batches(noise: str, batches: str, neighbouring: Neighbouring) -> str:

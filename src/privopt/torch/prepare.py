@@ -27,6 +27,7 @@ from privopt.torch.batches import (
     PrivateLoader,
     Schedule,
     check_loader,
+    rate_of_some,
 )
 from privopt.torch.checks import check_model, check_optimizers
 from privopt.torch.clip import Clip, Clipping
@@ -34,9 +35,10 @@ from privopt.torch.curve import LossCurve
 from privopt.torch.engine import Engine
 from privopt.torch.fingerprints import EqualRecords, Roster
 from privopt.torch.fixed_noise import epsilon_of, fixed_plan, open_plan
+from privopt.torch.lengths import Lengths
 from privopt.torch.noise import TensorStream, tensor_noise
-from privopt.torch.passes import ASSUMPTION, Passes, PassLoader, in_passes
-from privopt.torch.plan import TrainingPlan, choose_plan
+from privopt.torch.passes import ASSUMPTION, Passes, PassLoader, in_passes, noise_of_passes
+from privopt.torch.plan import TrainingPlan, check_repeats, choose_plan
 from privopt.torch.private import PrivateTraining
 from privopt.torch.processes import Processes
 from privopt.torch.users import IDS, Together, UserLoader, Users
@@ -74,11 +76,13 @@ def make_private(
     rows_per_user: int | None = None,
     user_clipping: str = "together",
     views: int = 1,
+    lengths: Sequence[int] | None = None,
     microbatch: int | None = None,
     compile: bool | str = False,
     examples: str = "checked",
     device_noise: bool = False,
     equal_records: EqualRecords = "auto",
+    repeats: int = 1,
     loss_curve: float | None = None,
     progress: bool = False,
     ledger: Any = None,
@@ -130,6 +134,9 @@ def make_private(
     views : int, default=1
         Views of each example, such as random crops, in the second dimension of what the model is
         given: their gradients are averaged before the clip, at the same noise and epsilon.
+    lengths : sequence of int, optional
+        Lengths at which records are run, each at the shortest that holds it: public numbers, the
+        last of which every record is padded to. ``step`` then needs ``targets``.
     microbatch : int, optional
         Largest number of examples at a time, for memory. Noise is added once per step.
     compile : bool or str, default=False
@@ -147,6 +154,10 @@ def make_private(
         than once. ``people`` states that equal records are different people. ``unchecked`` reads
         nothing, for data sets that take long. Both stand in the certificate. ``auto`` is ``people``
         for a ``TensorDataset``, whose rows are records, and ``refused`` for other classes.
+    repeats : int, default=1
+        So many copies of one record the data set holds at most, each clipped by itself: neighbours
+        differ in all of them, and the noise is ``repeats`` times that of records held once. More
+        copies are refused, as ``equal_records`` says.
     loss_curve : float, optional
         The largest loss of an example that counts, a public number: the mean loss of each epoch is
         released with the gradients, for half a percent more noise, in the same certificate.
@@ -170,8 +181,14 @@ def make_private(
     set in each) S_t is the sum over all of them, and each coordinate of it is given noise once, by
     the process that owns it: together they release one Gaussian of the whole vector.
     """
-    for name, value in (("epochs", epochs), ("microbatch", microbatch), ("views", views)):
-        if value is not None and not (isinstance(value, Integral) and value >= 1):
+    counts: dict[str, Any] = {
+        "epochs": epochs,
+        "microbatch": microbatch,
+        "views": views,
+        "repeats": repeats,
+    }
+    for name, value in counts.items():
+        if value is not None and not (isinstance(value, Integral) and int(value) >= 1):
             raise ValueError(f"{name} must be a positive integer, got {value!r}.")
     if not isinstance(compile, (bool, str)):
         raise ValueError(f"compile must be True, False or the name of a backend, got {compile!r}.")
@@ -183,9 +200,17 @@ def make_private(
         raise ValueError(f'examples must be "checked" or "apart", got {examples!r}.')
     if examples == "apart" and compile:
         raise ValueError('a compiled step runs a batch as one: drop compile or examples="apart".')
+    declared = None if lengths is None else Lengths(lengths)
+    if declared is not None and (compile or views > 1):
+        raise ValueError("a step of several lengths is neither compiled nor one of views.")
     processes = Processes()
     iterable = in_passes(loader, n_public)
-    loader = loader if iterable else check_loader(loader)
+    if repeats > 1 and (iterable or user_ids is not None):
+        raise ValueError(
+            "repeats are counted in a data set with a length, and not beside user_ids, which say "
+            "whose each row is."
+        )
+    loader = loader if iterable else check_loader(loader, repeats)
     check_model(model)
     if compile and any(isinstance(module, nn.RNNBase) for module in model.modules()):
         raise Refused(
@@ -197,17 +222,20 @@ def make_private(
     users = _users(loader, user_ids, rows_per_user, user_clipping, iterable)
     if users is not None:
         users.check(bool(compile), loss_curve is not None)
+        if declared is not None:
+            raise ValueError("lengths is for records: drop it, or user_ids.")
         unit = "user" if unit == "record" else unit
-    parts = 1 if users is None else users.parts
-    engine = Engine(model, Clip(float(clip_norm) / parts, clipping), int(views))
+    parts = repeats if users is None else users.parts
+    clip = float(clip_norm) / (1 if users is None else parts)
+    engine = Engine(model, Clip(clip, clipping), int(views))
     check_optimizers(engine, optimizers)
     batch_size = int(loader.batch_size or 1)
     records, count = _sizes(loader, neighbouring, n_public, batch_size, users)
     if iterable:
-        noise, batches = _of_passes(noise, batches, neighbouring, processes)
+        noise, batches = noise_of_passes(noise, batches, neighbouring, processes)
     budget, plan = _planned(
         *(epsilon, delta, neighbouring, unit, epochs, noise_multiplier),
-        *(records, batch_size, noise, batches, engine.size),
+        *(records, batch_size, noise, batches, engine.size, int(repeats)),
     )
     source = source_for(random_state)
     schedule: Schedule
@@ -218,7 +246,7 @@ def make_private(
     elif plan.batches == "allocated":
         schedule = Allocated(count, records, batch_size, source)
     else:
-        schedule = PoissonBatches(count, records, batch_size, plan.groups, source)
+        schedule = PoissonBatches(*(count, records, batch_size, plan.groups, source), int(repeats))
     schedule.parts = parts
     engine.crowd = schedule.likely_size() * (1 if users is None else users.most)
     if users is not None and compile:
@@ -249,7 +277,7 @@ def make_private(
     if isinstance(batched, UserLoader) and batched.users.clipping == "together":
         apart, microbatch = Together(engine, batched, microbatch), None
     account = account_for(ledger, dataset)
-    who = Roster(loader, equal_records)
+    who = Roster(loader, equal_records, int(repeats))
     if isinstance(batched, PassLoader):
         wanted = equal_records in ("auto", "refused")
         batched.key = bytes.fromhex(fresh_name()) if wanted else None
@@ -274,6 +302,8 @@ def make_private(
         records=known,
         curve=curve,
         users=users,
+        lengths=declared,
+        repeats=int(repeats),
     )
 
 
@@ -314,25 +344,6 @@ def _sizes(
     return records, count
 
 
-def _of_passes(
-    noise: str, batches: str, neighbouring: Neighbouring, processes: Processes
-) -> tuple[str, str]:
-    """Noise and batches of a data set that is read from its beginning."""
-    if noise not in ("auto", "independent") or batches in ("poisson", "allocated"):
-        raise ValueError(
-            "an IterableDataset is read in its own order: no coin draws its batches, and no record "
-            'keeps its place. Use noise="independent" and batches="fixed", or a data set with a '
-            "length."
-        )
-    if neighbouring == "add_remove":
-        raise ValueError("a record more shifts all that follow: use zero_out or replace_one.")
-    if processes.count > 1:
-        raise Refused(
-            "several processes would read the same records: give a data set with a length."
-        )
-    return "independent", "fixed"
-
-
 def _planned(
     epsilon: float | None,
     delta: float,
@@ -345,6 +356,7 @@ def _planned(
     noise: str,
     batches: str,
     parameters: int,
+    repeats: int,
 ) -> tuple[Budget, TrainingPlan]:
     """Two of epsilon, epochs and the multiplier give the third."""
     if epsilon is not None and epochs is not None and multiplier is not None:
@@ -356,7 +368,9 @@ def _planned(
         raise ValueError("Gaussian noise needs delta > 0: take a value well below 1/n.")
     if batches == "allocated" and (epsilon is None or epochs is None):
         raise ValueError("allocated batches are planned for an epsilon: give epsilon and epochs.")
+    check_repeats(repeats, noise, batches)
     per_epoch, rate = -(-records // batch_size), min(1.0, batch_size / records)
+    rate = rate_of_some(rate, repeats)
     if epochs is None:
         chosen = 1.0 if multiplier is None else float(multiplier)
         return budget, open_plan(budget, chosen, per_epoch, rate, noise, batches)
@@ -368,5 +382,7 @@ def _planned(
         if not math.isfinite(spent):
             raise ValueError("no epsilon is proved for so little noise: raise noise_multiplier.")
         return Budget(spent, delta, neighbouring, unit), plan
-    found = choose_plan(budget, records, batch_size, int(epochs), noise, batches, parameters)
+    found = choose_plan(
+        budget, records, batch_size, int(epochs), noise, batches, parameters, repeats
+    )
     return budget, found

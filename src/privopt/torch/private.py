@@ -31,12 +31,13 @@ from privopt.torch.fingerprints import Roster
 from privopt.torch.given import CHANGED, Given
 from privopt.torch.gradients import Gradients
 from privopt.torch.legs import Legs
+from privopt.torch.lengths import Lengths
 from privopt.torch.losses import LossFunction
 from privopt.torch.noise import TensorGaussian
 from privopt.torch.oracle import ClippedSums
 from privopt.torch.plan import TrainingPlan
-from privopt.torch.probe import check_memory, probe
 from privopt.torch.processes import Processes
+from privopt.torch.rehearsals import Rehearsals
 from privopt.torch.resumable import Resumable
 from privopt.torch.users import Users
 from privopt.torch.views import LossOfViews
@@ -72,6 +73,8 @@ class PrivateTraining(Resumable):
         records: Roster | None,
         curve: LossCurve | None,
         users: Users | None = None,
+        lengths: Lengths | None = None,
+        repeats: int = 1,
     ) -> None:
         self.model, self.loader = engine.given_model, loader
         self.optimizers, self._of_views = tuple(optimizers), LossOfViews(engine.views)
@@ -80,13 +83,14 @@ class PrivateTraining(Resumable):
         self._microbatch, self._assumptions = microbatch, assumptions
         self._sums = ClippedSums(engine, schedule, budget.neighbouring, curve)
         self._like = self._tail = engine.like()
-        self._records, self._curve = records, curve
+        self._records, self._curve, self._lengths = records, curve, lengths
+        self._repeats = repeats
         self._width = engine.size + (curve is not None)
         self._gradients = Gradients(engine.parameters)
         self._belongings = Belongings(engine.model, engine.parameters)
-        self._probed: set[Any] = set()
         self._given, self._apart = Given(engine, apart is not None), apart
         self._watch_over = Watch(engine, compile is not None)
+        self._rehearsals = Rehearsals(engine, self._belongings, self._watch_over, lengths)
         self._aligned = self._released = False
         self._processes = processes
         self._resumed: tuple[str, ...] = ()  # what the certificate of a resumed run assumes
@@ -213,11 +217,11 @@ class PrivateTraining(Resumable):
             count, size = self._checked(inputs, keywords, goals)
             asked = Asked(loss, inputs, keywords, goals, count)
             if 0 < count <= size and not self._legs.due(self.steps_done):
-                found = self._run.read(lambda: self._begun(asked, size))
+                found = self._run.read(lambda: self._begun(asked))
                 if found is not None:
                     return found
             if self._apart is None:
-                self._probe(inputs, keywords)
+                self._rehearsals.check(inputs, keywords)
             self._legs.pay(self.steps_done)
             return self._run.read(lambda: self._sum(asked, size))
 
@@ -253,70 +257,61 @@ class PrivateTraining(Resumable):
         size = self._microbatch or max(count, 1)
         if self._compiled is not None:
             size = self._compiled.size
-        if (count > size or self._compiled is not None) and not tree_leaves(goals):
-            raise ValueError("microbatches and compiled steps need targets=...: they cut them too.")
+        if self._lengths is not None:
+            self._lengths.check((inputs, keywords, goals))
+        if (count > size or self._compiled or self._lengths) and not tree_leaves(goals):
+            raise ValueError("microbatches, lengths and compiled steps need targets=... to cut.")
         return count, size
 
-    def _begun(self, asked: Asked, size: int) -> Tensor | None:
+    def _begun(self, asked: Asked) -> Tensor | None:
         """The sum, begun before it is looked whether the model is what it was; None if not."""
         if self._compiled is None:
             return None
         try:
+            self._compiled.begin(asked[1:4], asked.count)
             with self._belongings.kept():
-                self._compiled.begin(asked[1:4], asked.count)
-                if self._manner(asked.inputs, asked.keywords) not in self._probed:
+                if not self._rehearsals.known(asked.inputs, asked.keywords):
                     return None
-                total = self._clipped(asked, size)
+                self._watch_over.look(*asked)
+                total, lost = self._compiled.started(*asked)
         finally:
             self._compiled.drop()
+        if bool(lost):  # waits for the device, after all that the host has to do meanwhile
+            return None
         self._given.taken()
         return total
 
     def _sum(self, asked: Asked, size: int) -> Tensor:
         """The clipped gradients of the waiting examples; the model stays what it was."""
         with self._belongings.kept():
-            total = self._clipped(asked, size)
+            parts = [asked] if self._lengths is None else self._lengths.parts(asked)
+            sums = [self._clipped(part, size) for part in parts]
+            total = sum(sums[1:], sums[0]) if sums else self._like.new_zeros(self._width)
         self._given.taken()
         return total
 
     def _clipped(self, asked: Asked, size: int) -> Tensor:
+        """Of examples in one shape."""
+        known = None
         if self._apart is None:
-            self._watch_over.look(*asked.part(0, size))
+            known = self._watch_over.look(*asked.part(0, size))
         if 0 < asked.count <= size:
-            return self._clipped_sum(*asked)
+            return self._clipped_sum(asked, known)
         total = self._like.new_zeros(self._width)
         for start in range(0, asked.count, size):
-            total += self._clipped_sum(*asked.part(start, start + size))
+            part = asked.part(start, start + size)
+            total += self._clipped_sum(part, known if start == 0 else None)
         return total
 
-    def _clipped_sum(self, *arguments: Any) -> Tensor:
-        total = (self._apart or self._compiled or self._engine).clipped_sum(*arguments)
+    def _clipped_sum(self, asked: Asked, known: Tensor | None) -> Tensor:
+        """Of some examples; a check may have found it already."""
+        total = known
+        if total is None:
+            total = (self._apart or self._compiled or self._engine).clipped_sum(*asked)
         if self._curve is None:
             return total
         losses, self._engine.losses = self._engine.losses, None
         return self._curve.joined(total, losses)
-
-    def _probe(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        """Try the model on made-up inputs, once for each way in which it is called."""
-        key = self._manner(inputs, keywords)
-        if key not in self._probed:
-            check_memory(self._belongings, self._engine.model, inputs, keywords)
-            with self._belongings.kept(look=True):
-                probe(self._engine, inputs, keywords)
-            self._probed.add(key)
-
-    def _manner(self, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """How the model is called, and what it is made of."""
-        leaves, shape = leaves_of((inputs, keywords, ()))
-        engine = self._engine
-        engine.manner = self._watch_over.manner()
-        return (
-            shape if isinstance(shape, int) else str(shape),
-            tuple([(x.dim(), x.dtype) if isinstance(x, Tensor) else repr(x) for x in leaves]),
-            engine.structure,
-            engine.structure.modes(),
-            engine.manner,
-        )
 
     def _release(self, total: Tensor) -> None:
         processes = self._processes
@@ -395,6 +390,8 @@ class PrivateTraining(Resumable):
             "examples": "checked" if self._apart is None else "apart",
             "parameters": self._engine.size,
             **({} if self._engine.views == 1 else {"views": self._engine.views}),
+            **({} if self._repeats == 1 else {"repeats": self._repeats}),
+            **({} if self._lengths is None else {"lengths": list(self._lengths.all)}),
             **({} if self._curve is None else {"loss_curve": self._curve.bound}),
             **({} if self.users is None else self.users.settings()),
         }

@@ -21,6 +21,7 @@ from privopt.torch.by_example import Part
 from privopt.torch.clip import Clip
 from privopt.torch.engine import Engine
 from privopt.torch.exchange import kept
+from privopt.torch.gradients import slopes
 from privopt.torch.made_up import called, made_up, skeleton, with_other
 from privopt.torch.recording import without_caches
 from privopt.torch.rounding import WIDE_MARGIN
@@ -187,9 +188,7 @@ def _check_backward(engine: Engine, made: Any, seed: int, restore: Restore) -> b
     def turn(weights: Tensor) -> tuple[Tensor | None, ...]:
         with same_random_numbers(device, seed):  # hooks may draw some, too
             start = luck(device)
-            found = torch.autograd.grad(
-                losses, edges, weights, retain_graph=True, allow_unused=True
-            )
+            found = slopes(losses, edges, weights, keep=True)
             lucky.append(luck(device) != start)
             return found
 
@@ -246,7 +245,7 @@ def _rehearsed(engine: Engine, shapes: Any) -> bool:
                 found = engine.clipped_sum(loss, args, kwargs, (), size)
             with attributes_kept(model), same_random_numbers(device), torch.enable_grad():
                 total = loss(called(model, made)).sum()
-                whole = torch.autograd.grad(total, engine.parameters, allow_unused=True)
+                whole = slopes(total, engine.parameters)
         except Exception:
             return False
         finally:

@@ -6,23 +6,29 @@ secret coins: now and then with a whole batch, more often with a small part of o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+from privopt.noise.random_numbers import same_random_numbers
 from privopt.privacy.budget import Refused
+from privopt.torch.arguments import leaves_of
 from privopt.torch.engine import Engine
-from privopt.torch.exchange import check_batch, of_batch
+from privopt.torch.exchange import check_batch, kept, of_batch
 from privopt.torch.losses import LossFunction
 from privopt.torch.reachable import COUNTED, Reachable
 
 WHOLE = 1 / 128
-"""Share of steps whose batch is checked: two passes more. A compiled step is so much faster that
-these would count for more, so they are rarer there."""
+"""Share of steps whose batch is checked: one pass more. In a compiled step it is two slower ones,
+so they are rarer there."""
 WHOLE_COMPILED = 1 / 400
-PART = 1 / 24
+PART, ENOUGH = 1 / 24, 1024
+"""Share of steps of which a part is checked, by a processor. Rarer for batches of fewer examples,
+whose parts take almost as long as they do."""
 FIRST = 2
 """Ways in which records are exchanged when something is new; else one."""
 SMALL = 16
@@ -40,7 +46,9 @@ class Watch:
         self._model: Reachable | None = None
         self._loss: Reachable | None = None
         self._counted = 0  # times that only a count in the model had changed
-        self._manners: set[int] = set()
+        quick = compiled or engine.parameters[0].is_cuda  # where a part takes as long as a batch
+        self._part = 0.0 if quick else PART * min(1.0, engine.crowd / ENOUGH)
+        self._manners: set[Any] = set()
         self._losses: set[int] = set()
         self.outside = False  # whether a loss held rows that are not the loader's
 
@@ -63,24 +71,34 @@ class Watch:
         keywords: dict[str, Any],
         targets: tuple[Any, ...],
         count: int,
-    ) -> None:
-        """Refuse a step in which examples meet, if it is this one's turn."""
+    ) -> Tensor | None:
+        """Refuse a step in which examples meet, if it is this one's turn; the clipped sum then."""
         if count < 2:
-            return
+            return None
         engine = self._engine
         reached = self._reached(loss)
-        manner, mark = engine.manner, reached.mark  # as it was looked at when this step began
+        leaves, _ = leaves_of((inputs, keywords, targets))
+        shapes = tuple([x.shape[1:] for x in leaves if isinstance(x, Tensor)])
+        # As it was looked at when this step began, and at one of the declared lengths.
+        manner, mark = (engine.manner, shapes), reached.mark
         self.outside = self.outside or _outside(reached, count, engine.given)
         fresh = manner not in self._manners or mark not in self._losses
         few = len(self._manners) + len(self._losses) <= OFTEN
-        whole = WHOLE_COMPILED if self._compiled else WHOLE
+        whole, total = WHOLE_COMPILED if self._compiled else WHOLE, None
         if (fresh and few) or engine.coins.random() < whole:
             engine.known.discard(mark)
-            check_batch(engine, loss, inputs, keywords, targets, count, FIRST if fresh else 1)
-        elif engine.coins.random() < PART * (whole / WHOLE) and tree_leaves(targets):
+            tries = FIRST if fresh else 1
+            given = inputs, keywords, targets
+            if self._compiled:  # which finds the sum in another way
+                with _undone(engine, loss):
+                    check_batch(engine, loss, *given, count, tries)
+            else:
+                total = check_batch(engine, loss, *given, count, tries)
+        elif engine.coins.random() < self._part and tree_leaves(targets):
             self._look_at_few(loss, (inputs, keywords, targets), count)
         self._manners.add(manner)
         self._losses.add(mark)
+        return total
 
     def _reached(self, loss: LossFunction) -> Reachable:
         """What the loss can get at; walked again only if it is another one or has changed."""
@@ -102,12 +120,21 @@ class Watch:
             return x[rows.to(x.device)] if isinstance(x, Tensor) else x
 
         try:
-            inputs, keywords, targets = tree_map(cut, given)
-            check_batch(engine, loss, inputs, keywords, targets, size)
+            few = tree_map(cut, given)
+            with _undone(engine, loss):
+                check_batch(engine, loss, few[0], few[1], few[2], size)
         except Refused:
             raise
         except Exception:
             return  # the loss holds tensors of the whole batch
+
+
+@contextmanager
+def _undone(engine: Engine, loss: LossFunction) -> Iterator[None]:
+    """What runs inside leaves nothing behind, in random numbers neither."""
+    device = engine.parameters[0].device
+    with kept(engine.model, loss), same_random_numbers(device, None):
+        yield
 
 
 def _outside(reached: Reachable, count: int, given: tuple[Tensor, ...]) -> bool:
