@@ -24,6 +24,7 @@ from privopt.numerics.enclosed_newton import (
 )
 from privopt.numerics.newton import minimise_surely
 from privopt.oracle import RowBounds
+from privopt.oracle.enclosure import Enclosing, add_up
 from privopt.oracle.objective import Objective
 from privopt.oracle.oracle import make_rows
 
@@ -200,3 +201,25 @@ def test_a_projected_step_pays_for_the_rounding_of_the_projection():
     # 6 units in the last place of three vectors of no length are the gradient's own error.
     assert mapped_below(problem, whole, point, 0.0, 3.01 * off) is not None
     assert mapped_below(problem, whole, point, 0.0, 2.9 * off) is None
+
+
+@pytest.mark.parametrize("loss", [CappedExponential(), Logistic(), Huber(0.5)], ids=repr)
+def test_the_quick_bound_covers_weighted_rows(loss):
+    """Plain sums and the enclosure of the same weighted gradient lie within their errors."""
+    rng = np.random.default_rng(6)
+    for scale in (1e-3, 1.0, 1e6):
+        X = rng.normal(size=(700, 5))
+        X /= np.linalg.norm(X, axis=1, keepdims=True)
+        shares = np.where(rng.random(700) < 0.3, 1.0, rng.uniform(1e-6, 1.0, 700))
+        X *= shares[:, None]
+        y = np.sign(X[:, 0]) if loss.classification else rng.normal(size=700)
+        head, tail = rng.normal(size=5) * scale, rng.normal(size=5) * scale * 2.0**-54
+        enclosing = Enclosing(loss, head, tail, 1.0)
+        sizes = np.ones(700)
+        quick = add_up([enclosing.quick(X, y, sizes, shares)], 5)
+        exact = add_up([enclosing.block(X, y, shares)], 5)
+        apart = float(np.linalg.norm(quick.value - exact.value))
+        assert apart <= quick.error + exact.error
+        assert exact.error < quick.error < 1e-9 * max(scale, 1.0)
+        plain = (shares * loss.slope((X @ head) / shares, y)) @ X
+        np.testing.assert_allclose(quick.value, plain, rtol=1e-9, atol=1e-9)

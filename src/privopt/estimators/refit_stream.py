@@ -66,8 +66,6 @@ class RefitStream(Delegating):
     blocks_ : int
         Blocks taken in.
     coef_, intercept_ : ndarray
-    privacy_ : Certificate
-        What all blocks so far have cost.
     plan_ : Plan
         Of the last block.
     n_features_in_ : int

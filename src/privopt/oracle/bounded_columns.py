@@ -41,6 +41,8 @@ class BoundedColumns:
     outside: np.ndarray
     first: int = 0
     broken: np.ndarray | None = None
+    keeps: bool = True
+    """Whether a small matrix may be held as it is mapped: not those that lie in a file."""
     _kept: list[np.ndarray] = field(default_factory=list, init=False, repr=False)
 
     @classmethod
@@ -120,7 +122,7 @@ class BoundedColumns:
 
     def apart(self) -> tuple[Callable[..., BoundedColumns], tuple[Any, Any]]:
         """How to make this view of its two long arrays, and these."""
-        bare = replace(self, inner=self.inner[:0].copy(), broken=None)
+        bare = replace(self, inner=self.inner[:0].copy(), broken=None, keeps=False)
         return lambda inner, broken: replace(bare, inner=inner, broken=broken), (
             self.inner,
             self.broken,
@@ -128,7 +130,7 @@ class BoundedColumns:
 
     def _small(self) -> np.ndarray | None:
         """The whole mapped matrix, if it is small; made when it is first read."""
-        if not self._kept and self.nbytes <= SMALL:
+        if not self._kept and self.keeps and self.nbytes <= SMALL:
             every = slice(None)
             found = self._map(self.inner, every, self._clean(every), None)
             self._kept.append(self._emptied(found, every))

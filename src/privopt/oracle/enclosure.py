@@ -100,19 +100,20 @@ class Enclosing:
         times as large, for less than half the work. ``sizes`` bound the norms of the rows."""
         if sp.issparse(X) or not self._loss.smooth or not math.isfinite(self._size):
             return self.block(X, y, shares)
-        if shares is not None and (shares < 1).any():
-            return self.block(X, y, shares)
         count, p = X.shape
         z = X @ self._head + (X @ self._tail if self._tail.any() else 0.0)
         # |<x, theta>| is summed with p additions, each off by u of at most ||x|| ||theta||.
         far = float(np.linalg.norm(self._head)) + float(np.linalg.norm(self._tail))
         error = 2 * (p + 4) * UNIT * far * float(np.sum(sizes))
-        slopes = self._loss.slope(z, y)
         own = self._loss.classification or not self._loss.compares
+        if shares is None:
+            slopes = self._loss.slope(z, y)
+        else:  # s f'(z / s) moves with z as f' does; two roundings more
+            slopes = shares * self._loss.slope(z / shares, y)
         heights = np.abs(z) if own else np.abs(z) + np.abs(y)
-        spread = self._loss.smoothness * (2 * UNIT * float(np.sum(heights)) + error)
-        spread += count * slope_unit(self._loss)
         mass = float(np.sum(np.abs(slopes)))
+        spread = self._loss.smoothness * (4 * UNIT * float(np.sum(heights)) + error)
+        spread += count * slope_unit(self._loss) + 2 * UNIT * mass
         whole = count - count % QUICK
         parts = slopes[:whole].reshape(-1, 1, QUICK) @ X[:whole].reshape(-1, QUICK, p)
         total = parts.sum(axis=(0, 1)) + slopes[whole:] @ X[whole:]

@@ -31,6 +31,9 @@ OUTPUT_SHARE = 0.01
 """Share of epsilon (pure) or of mu^2 (Gaussian) that pays for the solver's tolerance."""
 OUTPUT_NOISE = 0.02
 """Noise that pays for the tolerance, relative to the least noise in theta."""
+MANY, ROOM = 250_000, 8.0
+"""So many records are worth a tolerance that is wider by so much: an exact sum of their gradients
+takes as long as five ordinary ones."""
 MOST_COARSE = 5.0
 """A release is hardened by itself where that makes the tolerance no coarser than this: output noise
 is then a tenth of the least noise in theta, which makes noise of both half a percent larger."""
@@ -249,12 +252,16 @@ def _tolerance(
     theta.
 
     The noise b moves theta by at least ||b|| / (n smoothness + lambda). The tolerance never goes
-    below twice the rounding errors of a sum of n gradients and of a projection.
+    below twice the rounding errors of a sum of n gradients and of a projection; of many records so
+    far above that ordinary sums show that it is met, while the output noise stays unnoticed.
     """
     factor = facts.relation_factor if noise == "pure" else 1
     stiffness = facts.n * facts.smoothness() + lam
     wanted = ratio * multiplier * factor * lam / (2 * output * stiffness)
-    return max(wanted, least_tolerance(facts, multiplier), _projection(facts, stiffness))
+    least = least_tolerance(facts, multiplier)
+    if facts.n >= MANY:
+        least *= ROOM
+    return max(wanted, least, _projection(facts, stiffness))
 
 
 def _projection(facts: Facts, stiffness: float) -> float:
