@@ -160,7 +160,7 @@ class Tables:
         own = words < high
         tied = words == high
         if tied.any():
-            own[tied] = more(np.count_nonzero(tied)) < self.low.take(column[tied], mode="clip")
+            own[tied] = more(int(np.count_nonzero(tied))) < self.low.take(column[tied], mode="clip")
         column <<= 1
         column += own
         return self.outcomes.take(column, mode="clip")

@@ -107,7 +107,7 @@ class DenseRows(DenseBlocks):
             return counts
 
         parts = self._over_blocks(theta, block, most=int(EXACT * step / bound))
-        return sum(parts[1:], parts[0]) if parts else np.zeros(self.dimension, dtype=np.int64)
+        return sum(parts, np.zeros(self.dimension, dtype=np.int64))
 
     def total(self, theta: np.ndarray, weigh: Weigh) -> float:
         def block(X: Any, rows: slice, slope: Any, offset: float) -> float:
