@@ -20,6 +20,8 @@ from privopt.solvers.frontier import frontier
 
 TIE = 1.25
 """Bounds this close say nothing about which solver is better: the fewer passes go first."""
+HARD, ALIKE = 0.2, 1.5
+"""Share of the trivial model's loss from which on accuracy decides, among losses so alike."""
 SIMULATED_TIE = 1.1
 """The same for simulated errors, which say more."""
 
@@ -126,9 +128,11 @@ def _ranked(
     seen = {} if _led(plans) else simulation.compared(plans)
     if seen:
         plans = [replace(plan, expectation=seen.get(plan.name)) for plan in plans]
-        plans = _by_simulation(
-            plans, {name: one.seen.score for name, one in seen.items() if one.seen}
-        )
+        found = {name: one.seen for name, one in seen.items() if one.seen}
+        scores = {name: one.score for name, one in found.items()}
+        if facts.problem.loss.classification:
+            scores = _by_points(scores, {name: one.points for name, one in found.items()})
+        plans = _by_simulation(plans, scores)
     if plans and simulation.possible:
         plans[0] = replace(plans[0], expectation=Expectation(facts, budget, plans[0].solver))
     return Ranking(facts, budget, tuple(plans), refused)
@@ -170,6 +174,18 @@ def _behind(plan: Plan) -> bool:
     """Whether bounds alone never put it first."""
     opinion = opinion_of(plan.name)
     return opinion.reference or opinion.measured
+
+
+def _by_points(scores: dict[str, float], points: dict[str, float]) -> dict[str, float]:
+    """Where all lose much of what the trivial model loses, the one that costs least accuracy goes
+    first, of those that keep on real records what made-up ones promise: a model near zero loses
+    little and tells nothing."""
+    least = min(scores.values(), default=0.0)
+    steady = [name for name in scores if opinion_of(name).steady]
+    close = sorted((n for n in steady if scores[n] <= ALIKE * least), key=lambda n: points[n])
+    if least < HARD or not close:
+        return scores
+    return {**scores, **{name: least * (1 + k) / 10 for k, name in enumerate(close)}}
 
 
 def _by_simulation(plans: list[Plan], scores: dict[str, float]) -> list[Plan]:

@@ -29,7 +29,8 @@ class Opinion:
     """``reference``: implemented and right, but never the first choice: another does the same with
     less noise, or in less time. ``measured``: the first choice only where it was simulated, because
     beside others it keeps less of what its bound promises. ``behind``: solvers that do better on
-    ordinary data even where their bound is larger; this one is ranked after them. ``prefer``: a
+    ordinary data even where their bound is larger; this one is ranked after them. ``steady``: where
+    noise prevails its classifiers are on real records what they are on made-up ones. ``prefer``: a
     sentence why it goes first whatever the bounds say. ``leads``: it measures best, or nearly so,
     wherever its bound is the smallest, so that there is nothing to simulate.
     """
@@ -37,6 +38,7 @@ class Opinion:
     reference: bool = False
     measured: bool = False
     behind: tuple[str, ...] = ()
+    steady: bool = False
     prefer: Callable[[Facts, Budget], str | None] = _nothing
     leads: Callable[[Facts, Budget], bool] = _never
 
@@ -129,7 +131,8 @@ OPINIONS: dict[str, Opinion] = {
     "greedy_coordinate": Opinion(prefer=_few_coefficients),
     "grid_walk": REFERENCE,  # exponential_sampling, by a walk of many steps
     "joint_softmax": Opinion(prefer=_all_classes),
-    "objective_perturbation": Opinion(leads=_bends_gently),
+    "noisy_gd": Opinion(steady=True),
+    "objective_perturbation": Opinion(leads=_bends_gently, steady=True),
     "one_point_sgd": REFERENCE,  # noisy_sgd, in batches of one
     "bolt_on_sgd": MEASURED,
     "coordinate_descent": MEASURED,
