@@ -211,6 +211,37 @@ def test_replay_on_data_sets_that_differ_in_one_user(name, relation, delta):
     assert found == {}
 
 
+@pytest.mark.parametrize(
+    "how", [{"solver": "objective_perturbation"}, {"solver": "noisy_gd"}, {"bounds": (-1.0, 1.0)}]
+)
+@pytest.mark.parametrize("relation", ["zero_out", "replace_one"])
+def test_replay_of_weighted_rows_of_users(relation, how):
+    """A row's weight follows from the row: up to the bound, and beyond it."""
+
+    def run(X, y):
+        own = np.nan_to_num(X[:, 0], nan=0.0, posinf=9.0, neginf=-9.0)
+        model = LogisticRegression(
+            1.0,
+            1e-6,
+            neighbouring=relation,
+            rows_per_user=CAP,
+            max_weight=2.0,
+            random_state=0,
+            **how,
+            **TWO,
+        ).fit(
+            X[:, :-1],
+            np.where(y > 0, 1, -1),
+            user_ids=X[:, -1].astype(int),
+            sample_weight=np.clip(1.0 + 3.0 * own, 0.0, 4.0),
+        )
+        return model.coef_, model.intercept_, model.privacy_.to_json()
+
+    pairs = user_pairs(relation, users=USERS, rows=ROWS, classification=True)
+    found = {pair.name: found for pair in pairs[:3] if (found := replay(run, pair, group=CAP))}
+    assert found == {}
+
+
 def by_user(pair):
     """One user's rows behind another's, as they are held, each with a coin of its own."""
     first, second = (np.argsort(X[:, -1], kind="stable") for X, _ in (pair.first, pair.second))

@@ -93,6 +93,16 @@ def test_a_draw_reads_all_128_bits():
     assert asked == [3]
 
 
+def test_a_tie_is_decided_by_the_limit_of_its_own_table():
+    """Two tables side by side: one word more than the limit of the first is too many for it, and
+    not for the second."""
+    tables = Tables([[3, 2**BITS - 3], [9, 2**BITS - 9]], 0)
+    place, words = np.array([[0], [tables.columns]]), np.zeros((2, 4), dtype=np.uint64)
+    more = np.array([2, 3, 8, 9, 2, 3, 8, 9], dtype=np.uint64)
+    digits = tables.digits(words, lambda count: more[:count], place)
+    assert digits.tolist() == [[0, 1, 1, 1], [0, 0, 0, 1]]
+
+
 # ---------------------------------------------------------------- errors
 def convolved(std, base, digits):
     """Exact law of y_0 + base y_1 + ..., digits from a table without tail cut worth mentioning."""

@@ -24,7 +24,7 @@ from privopt.numerics.enclosed_newton import (
 )
 from privopt.numerics.newton import minimise_surely
 from privopt.oracle import RowBounds
-from privopt.oracle.enclosure import Enclosing, add_up
+from privopt.oracle.enclosure import QUICK, Enclosing, add_up, slope_unit
 from privopt.oracle.objective import Objective
 from privopt.oracle.oracle import make_rows
 
@@ -223,3 +223,25 @@ def test_the_quick_bound_covers_weighted_rows(loss):
         assert exact.error < quick.error < 1e-9 * max(scale, 1.0)
         plain = (shares * loss.slope((X @ head) / shares, y)) @ X
         np.testing.assert_allclose(quick.value, plain, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("loss", [CappedExponential(), Huber(0.5)], ids=repr)
+def test_no_part_of_the_quick_bound_of_weighted_rows_is_left_out(loss):
+    """Every rounding, written out: of margins, of slopes at them, of products and of sums."""
+    rng = np.random.default_rng(7)
+    X, shares = rng.normal(size=(600, 4)) / 4, rng.uniform(0.1, 1.0, 600)
+    sizes = np.linalg.norm(X, axis=1)
+    y = np.sign(X[:, 0]) if loss.classification else rng.normal(size=600)
+    unit = 2.0**-53
+    for head in (rng.normal(size=4), np.zeros(4), rng.normal(size=4) * 1e5):
+        enclosing = Enclosing(loss, head, np.zeros(4), 1.0)
+        z = X @ head
+        slopes = shares * loss.slope(z / shares, y)
+        of_margins = loss.smoothness * (4 + 4) * unit * np.linalg.norm(head) * sizes.sum()
+        of_slopes = 600 * slope_unit(loss) + 2 * unit * np.abs(slopes).sum()
+        heights = np.abs(z).sum() + (0.0 if loss.classification else np.abs(y).sum())
+        of_slopes += 2 * unit * loss.smoothness * heights
+        of_sums = QUICK * unit * np.abs(slopes).sum()
+        assert enclosing.quick(X, y, sizes, shares)[2] >= of_margins + of_slopes + of_sums
+        alike = enclosing.quick(X, y, sizes, np.ones(600))[2]
+        assert alike >= enclosing.quick(X, y, sizes)[2]

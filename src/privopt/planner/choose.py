@@ -185,7 +185,8 @@ def _by_points(scores: dict[str, float], points: dict[str, float]) -> dict[str, 
     close = sorted((n for n in steady if scores[n] <= ALIKE * least), key=lambda n: points[n])
     if least < HARD or not close:
         return scores
-    return {**scores, **{name: least * (1 + k) / 10 for k, name in enumerate(close)}}
+    # Before all others, and further apart than a tie.
+    return {**scores, **{name: least / 10 * (1 + k) for k, name in enumerate(close)}}
 
 
 def _by_simulation(plans: list[Plan], scores: dict[str, float]) -> list[Plan]:
